@@ -1,0 +1,40 @@
+"""Settings that every test shares."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# Read when torch, JAX and matplotlib are first imported, which happens after this file is read.
+os.environ.setdefault("MPLBACKEND", "Agg")
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Several workers share the cores; threads of their own would only wait for one another.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A slow machine is not a failing test, and a green run in CI must be green again when it is repeated.
+settings.register_profile("laptop", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "laptop")
+
+
+@pytest.fixture(scope="session")
+def checkout() -> Path:
+    """The root of the source tree that is being tested."""
+    return Path(__file__).resolve().parent.parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the slowest tests first, and skip what needs a GPU where there is none."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    needs_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if needs_gpu:
+        import torch
+
+        if not torch.cuda.is_available():
+            for item in needs_gpu:
+                item.add_marker(
+                    pytest.mark.skip(reason="this test needs a CUDA device, and torch finds none")
+                )
