@@ -121,6 +121,8 @@ def _count(visible, max_segments):
 
 def _boundaries(visible, max_segments):
     """First S + 1 places in every row where a visible id follows another one."""
+    if visible.shape[1] == 0:  # of nothing, flatnonzero returns 0 and not the fill value
+        return jnp.full((visible.shape[0], max_segments + 1), -1, jnp.int32)
     before = jnp.pad(visible, ((0, 0), (1, 0)))[:, :-1]
     start = (visible != before) & (visible != 0)
     find = partial(jnp.flatnonzero, size=max_segments + 1, fill_value=-1)

@@ -87,6 +87,8 @@ def packed_row_picture(
     mask: MaskKind = "causal",
     window: int = 0,
     row: str = "self-attention",
+    *,
+    with_tiles: bool = True,
 ) -> Picture:
     """Draw a packed row of 32 tokens with what `attnlab.segments` finds in it.
 
@@ -97,6 +99,8 @@ def packed_row_picture(
     mask : "padding", "causal" or "bottom_right_causal"
     window : int
         Positions of the past that a query sees, its own included; 0 means all.
+    with_tiles : bool
+        Whether to draw the mask in tiles, too.
 
     Returns
     -------
@@ -122,20 +126,19 @@ def packed_row_picture(
             segment_picture(ids_kv, layout.kv_seqlens[0], layout.kv_offsets[0], title="keys", panel=True)
         )
     dense = rule.dense(TOKENS, TOKENS)
-    matrices = beside(
-        mask_picture(
-            dense, segment_ids_q=ids_q, segment_ids_kv=ids_kv, title="the mask", side=320, panel=True
-        ),
-        tile_picture(tiles, title=f"the mask in tiles of {TILE} x {TILE}", side=320, panel=True),
-        gap=24,
+    matrices = mask_picture(
+        dense, segment_ids_q=ids_q, segment_ids_kv=ids_kv, title="the mask", side=320, panel=True
     )
-    seen = (
-        f"{int(layout.q_seqlens.sum())} of {TOKENS} queries and {int(layout.kv_seqlens.sum())} keys take part"
-    )
+    if with_tiles:
+        in_tiles = tile_picture(tiles, title=f"the mask in tiles of {TILE} x {TILE}", side=320, panel=True)
+        matrices = beside(matrices, in_tiles, gap=24)
+    seen = f"{int(layout.q_seqlens.sum())} of {TOKENS} queries and {int(layout.kv_seqlens.sum())} keys"
+    seen += " take part"
     if not valid:
         seen = "The layout is marked invalid, and its numbers mean nothing"
-    sentence = f"{ROWS[row]} {seen}. {tiles.n_visited} of {tiles.kinds.size} tiles are visited, "
-    sentence += f"{tiles.n_skip} are skipped."
+    sentence = f"{ROWS[row]} {seen}."
+    if with_tiles:
+        sentence += f" {tiles.n_visited} of {tiles.kinds.size} tiles are visited, {tiles.n_skip} are skipped."
     heading = f"Packed row · {_plural(segments, 'segment')} in {TOKENS} tokens · {mask.replace('_', ' ')}"
     heading += f" · window {window}" if window else ""
     return stack(*rows, matrices, title=heading, sentence=sentence)

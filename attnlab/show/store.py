@@ -1,8 +1,8 @@
 """Run a notebook and store it as somebody without a kernel should find it.
 
-``python -m attnlab.show.store NOTEBOOK...`` runs each notebook from its first cell, in its own folder, and writes the
-outputs back. Views of widgets are left out: without a kernel there is nothing behind them, and JupyterLab would show
-"model not found" in place of the picture that stands next to them in the same output.
+``python -m attnlab.show.store NOTEBOOK...`` runs each notebook from its first cell, in its own folder, and
+writes the outputs back. Views of widgets are left out: without a kernel there is nothing behind them, and
+JupyterLab would show "model not found" in place of the picture that stands beside them in the same output.
 """
 
 from __future__ import annotations
