@@ -85,15 +85,12 @@ test: lint ## Run every check and every test, notebooks and browser included.
 
 notebooks: env ## Pair the notebooks with their texts and run them afresh.
 	@echo "Bringing each notebook and its text to the newer of the two."
-	@$(SYNC) --set-kernel python3 $(NOTEBOOKS:.ipynb=.py)
+	@$(SYNC) --set-kernel python3 --update-metadata '{"jupytext": null}' $(NOTEBOOKS:.ipynb=.py)
+	@$(PY) -m ruff check --quiet --fix --select I $(NOTEBOOKS)
 	@$(PY) -m ruff format --quiet $(NOTEBOOKS)
 	@$(SYNC) $(NOTEBOOKS)
-	@for notebook in $(NOTEBOOKS); do \
-		echo "Running $$notebook from its first cell and storing its outputs."; \
-		$(PY) -m jupyter nbconvert --log-level=WARN --to notebook --execute --inplace \
-			--ExecutePreprocessor.timeout=600 --ExecutePreprocessor.record_timing=False "$$notebook"; \
-		$(SYNC) "$$notebook"; \
-	done
+	@$(PY) -m attnlab.show.store $(NOTEBOOKS)
+	@$(SYNC) $(NOTEBOOKS)
 
 clean: ## Remove what the tools leave behind. The environment stays.
 	@echo "Removing caches and build folders; .venv stays."

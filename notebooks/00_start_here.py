@@ -11,11 +11,11 @@
 #
 # *What is on this shelf, will it run on my machine, and how do the pictures work?*
 #
-# Attention compares every token with every other, and so its cost grows with the square of their number. That
-# sentence is true of the definition and false of most computations done with it. Masks are mostly empty. Padding is
-# not data. Old keys are never looked at again. A matrix of positions repeats itself. Each notebook on this shelf takes
-# one such fact, starts from code so short that it is obviously right, and ends with code that is fast, and at every
-# step shows that the two still agree.
+# Attention compares every token with every other, and so its cost grows with the square of their number. That is true
+# of the definition, but often it is more than has to be paid. Many masks are largely empty. Padding is not data. With a
+# sliding window, old keys are never looked at again. A matrix of positions repeats itself. Each notebook on this shelf
+# takes such a fact, starts from code so short that it is right by inspection, and ends with code that is fast; at every
+# step it shows that the two still agree.
 #
 # The code is in the package `attnlab`, which you can read and borrow. The notebooks hold the story. What is shown as
 # source here is the package's own source, printed from the files that run.
@@ -24,10 +24,17 @@
 #
 # **It runs** in under half a minute on a laptop.
 
-# %% slideshow={"slide_type": "slide"}
+# %% slideshow={"slide_type": "subslide"}
 from attnlab.show.shelf import shelf_picture
 
 shelf_picture()
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# From left to right. Several sequences in one row are described by where each begins and how long it is, which spares a
+# table of all pairs. When a query sees only the last W keys, a ring of fixed size can hold them, and most tiles of the
+# score matrix are empty. The distance between two tokens, cut off at some reach, takes few values (here one shade
+# each), so its encoding is looked up and not multiplied out. And utterances of unequal length, padded to the longest
+# above and packed below, cost what their frames cost.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## 1 · The shelf
@@ -41,16 +48,17 @@ shelf_picture()
 # | 04 relative positions | why multiply by a matrix of zeros and a one? | not written yet |
 # | 05 a speech encoder | what does it cost to never look at padding? | not written yet |
 # | 06 many devices | who holds which keys, and who waits? | not written yet |
-# | 07 everything together | what is left when all four are used at once? | not written yet |
+# | 07 everything together | what is left when all of them are used at once? | not written yet |
 #
 # The notebooks can be read in any order; each says at the top what it takes for granted.
 #
 # **If you are a student**, open 01 and run it cell by cell. Before you unfold an answer, write down your own. The
 # exercises at the end check your function on rows made to break it, and show you the row that did.
 #
-# **If you are preparing a lecture**, every figure and explorer is one cell, and cells carry slide tags: *View, Cell
-# Toolbar* or any nbconvert slide theme will find them. Pictures follow light and dark themes, and their text is large
-# enough to project.
+# **If you are preparing a lecture**, every figure and explorer is one cell, and cells carry slide tags. JupyterLab shows
+# the tag of a cell under the gear in the right sidebar, as *Slide Type*, and
+# `jupyter nbconvert --to slides notebooks/01_packed_sequences.ipynb` makes slides of them. Pictures follow light and
+# dark themes.
 #
 # **If you came for one function**, read the package: each technique is one folder, and each folder has a `reference.py`
 # that says what is meant and a `numpy.py`, `torch.py` and `jax.py` that do it fast, under one signature.
@@ -58,10 +66,12 @@ shelf_picture()
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## 2 · What this machine can run
 #
-# The next cell asks the package's doctor. Whatever is missing, the notebooks still run: they say what was left out, and
-# show a recorded result where there is one. The same list comes from `python -m attnlab doctor` in a terminal.
+# The next cell asks the package's doctor. *Limited* means that something works in part, *missing* that it is not
+# there; each such line says what follows from it. The notebooks need torch, JAX and JupyterLab, which `make lab`
+# installs. Without a GPU, a compiler or Triton (a language for GPU kernels) they still run, and say what was left out.
+# The same list comes from `python -m attnlab doctor` in a terminal.
 
-# %% tags=["nbval-ignore-output"]
+# %% slideshow={"slide_type": "fragment"} tags=["nbval-ignore-output"]
 from attnlab import doctor
 
 print(doctor.as_text(doctor.checks()))
@@ -72,15 +82,20 @@ print(doctor.as_text(doctor.checks()))
 # There are two kinds of moving picture here.
 #
 # An **explorer** has sliders and buttons above a picture. Python redraws it as you move them, so the notebook must be
-# running. Click a slider and use the arrow keys; hold them down to sweep. Under the picture stands one sentence
-# that says the same in words, also for a screen reader, and it changes along.
+# running. Click a slider and use the arrow keys; hold them down to sweep. Under the title stands one sentence that says
+# the same in words, also for a screen reader, and it changes with the picture.
 #
 # Try it on masks. A mask says which key each query may see. On the left is the mask entry by entry, on the right the
-# same mask cut into tiles. A fused attention kernel works tile by tile: it computes a **dense** tile without looking
-# at the mask, applies the mask inside an **edge** tile, and never loads a **skip** tile. Make the window small and
-# watch how many tiles are left. Then change the tile size and see what that does to the edge tiles.
+# same mask cut into tiles. A fused attention kernel (attention computed in one go on the device, without storing the
+# scores) works tile by tile: it computes a **dense** tile without looking at the mask, applies the mask inside an
+# **edge** tile, and never loads a **skip** tile.
+#
+# The first slider sets what a mask needs: how many keys a window shows, how many keys a prefix shows to every query,
+# or how many keys are real and not padding. *Two documents* are two sequences in one row, each with its own window. In
+# *full* and *causal* the first slider does nothing. Make the window small and watch how many tiles are left. Then
+# change the tile side and see what that does to the edge tiles.
 
-# %%
+# %% slideshow={"slide_type": "subslide"}
 import numpy as np
 
 from attnlab.masks import causal, document, full, padding, prefix, sliding_window
@@ -109,7 +124,7 @@ def draw(mask="causal window", size=12, tile=4):
     return beside(left, right, title=rule.name, sentence=sentence, gap=24)
 
 
-# %% slideshow={"slide_type": "slide"}
+# %% slideshow={"slide_type": "subslide"}
 explore(
     draw,
     mask=["full", "causal", "causal window", "prefix", "padding", "two documents"],
@@ -118,35 +133,41 @@ explore(
     labels={"size": "window, prefix or length", "tile": "tile side"},
 )
 
-# %% [markdown] slideshow={"slide_type": "slide"}
-# A **replay** steps through something that happened. All its steps are stored with the page, so it moves without
-# Python, on a web page too. Click on it: the left and right arrows step, space plays and pauses, Home and End jump.
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Small tiles fit the mask closely, and nearly all that they compute is visible; large tiles are fewer, and compute more
+# that is thrown away. A kernel's tile side is a compromise between the two.
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# A **replay** steps through something that happened. Once its cell has run, it moves without asking Python. Click on
+# it: the left and right arrows step, space plays and pauses, Home and End jump.
 #
 # This one visits the tiles of a small causal window in the order in which a kernel would, one row of tiles after
 # another. Notebook 03 will look at what has to be loaded at each step, and what another order changes.
 
-# %% slideshow={"slide_type": "slide"}
+# %% slideshow={"slide_type": "subslide"}
 from attnlab.show import Frame, Svg, replay
 
-window = tile_map(causal() & sliding_window(12), TOKENS, TOKENS, 8)
+side = 4
+window = tile_map(causal() & sliding_window(12), TOKENS // 2, TOKENS // 2, side)
 base = tile_picture(window, title=None)
 frames = []
 for step, (q, k) in enumerate(window.order("q"), start=1):
     overlay = Svg(*base.size)
     overlay.rect(*base.plots[0].box(q, k), stroke="now", stroke_width=4)
-    say = f"Step {step} of {window.n_visited}: query tile {q} meets key tile {k}."
+    say = f"Step {step} of {window.n_visited}: queries from token {q * side} meet keys from token {k * side}."
     frames.append(Frame(overlay.inner(), say))
 replay(base, frames, "The tiles of a causal window, visited row by row")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## 4 · What you can rely on
 #
-# **Every fast path equals a reference.** The reference is short, in NumPy or in float64. The tests compare each
-# optimised path with it on random and on adversarial input, forward and gradient.
+# **Every fast path equals a reference.** The reference is short and in NumPy, with float64 where it computes with real
+# numbers. The tests compare each optimised path with it on random and on adversarial input, and where there is a
+# gradient, that too.
 #
-# **Every number is measured.** A time printed here was taken on the machine that ran the cell, or is labelled as
+# **Every result is measured.** A time printed here was taken on the machine that ran the cell, or is labelled as
 # recorded, with the machine and the library versions it was recorded on. `python -m attnlab bench` repeats any of them.
-# No time is typed into the text.
+# What is typed into the text are estimates to be worked by hand, and how long a notebook runs.
 #
 # **Bad input is answered.** A wrong shape, a wrong dtype or a broken rule meets an error that names the argument. Where
 # a compiled function may not look at values, it returns a flag instead.

@@ -16,29 +16,32 @@
 # belongs to: its **segment id**. This is called **packing**. A fused attention kernel does not want one id for every
 # token, though. It wants two short lists: how long each segment is (`seqlens`) and where it starts (`offsets`).
 #
-# Several libraries have found those two lists by building the attention mask, a table with one entry for every pair
-# of tokens, and reading the lists off it. The next cell says how large that table is for a row of ordinary length.
+# A widely used library found those two lists by building the attention mask, a table with one entry for every pair
+# of tokens, and reading the lists off it. The next cell says how large that table is for a long row.
 
-# %%
+# %% slideshow={"slide_type": "fragment"}
 T, S = 131_072, 16
 print(f"T = {T:,} tokens, S = {S} segments: the table has {T * T:,} entries.")
 print(f"The answer it holds is {S} lengths and {S + 1} offsets: {S + (S + 1)} numbers.")
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# (There are 17 offsets and not 16 because the kernels' interface has one more slot than segments. It stays unused
+# here and holds -1.)
+#
 # In this notebook we first do the same, on eight tokens, so that it can be checked by hand. Then we ask what the table
-# told us that the row of ids had not, and find the answer in one pass over the ids. At the end the two lists are handed
-# to three attention implementations, and each gives what dense attention gives.
+# told us that the row of ids had not, and find the answer in one pass over the ids. At the end the lists are handed on
+# to attention itself, and it gives what dense attention gives.
 #
 # **You need** to know what an attention mask is, and some NumPy. No GPU.
 #
 # **It runs** from top to bottom in under 90 seconds on a laptop with two cores. A GPU makes no difference here,
-# because everything is measured on the CPU; what would be measured on a GPU is said in section 9.
+# because everything is measured on the CPU; section 8 says how to record a run on a GPU.
 
-# %%
+# %% slideshow={"slide_type": "skip"}
 import numpy as np
 
-from attnlab.segments import positions, reference
 from attnlab.segments import numpy as segments_numpy
+from attnlab.segments import positions, reference
 from attnlab.show import explore, mask_picture, show_source
 from attnlab.show.packed_row import ROWS, packed_row_picture
 
@@ -50,10 +53,10 @@ from attnlab.show.packed_row import ROWS, packed_row_picture
 # Under them is the mask those ids mean: a filled cell says that the query token of its row may attend to the key token
 # of its column. Look for the empty rows in it. They belong to padding, which sees nothing and is seen by nothing.
 
-# %% slideshow={"slide_type": "fragment"}
+# %% slideshow={"slide_type": "subslide"}
 packed_row_picture(with_tiles=False)
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # The mask is a row of triangles along the diagonal, and a triangle is known as soon as its corner and its side are.
 # That is all that the two lists say.
 
@@ -67,7 +70,7 @@ packed_row_picture(with_tiles=False)
 #
 # The table has T² = 2³⁴ entries of 4 bytes, which is 2³⁶ bytes = 64 GiB. Writing it once at 10 GB/s takes about seven
 # seconds, if it fits in memory at all. The ids are 4 T bytes = 512 KiB. Reading them takes about fifty microseconds.
-# The ratio of the two is T = 131,072. No cleverness with the table will make up for that.
+# The ratio of the two is T = 131,072.
 #
 # </details>
 
@@ -75,24 +78,34 @@ packed_row_picture(with_tiles=False)
 # ## 3 · The reference
 #
 # The reference follows the definition to the letter. Write out the mask; multiply it by the ids; take the maximum of
-# every row. A query that may attend to some key has its own id as the maximum, and a query that may attend to nothing
-# has 0. Such a token is called **visible** here: somebody on the other side is allowed to see it, or to be seen.
+# every row. A query that may attend to some key has its own id as the maximum; such a token is called **visible**
+# here. A query that may attend to nothing has 0. For keys, take the maximum of every column instead.
+#
+# Queries and keys may be different rows. They differ in cross-attention, and wherever only part of the keys is at
+# hand: with a cache, or when several devices share a long row. Both rows then use the same ids.
 #
 # `mask` names one of three rules for tokens of the same segment. With `"padding"` every query sees every key. With
 # `"causal"` a query sees the keys at its own position and before. With `"bottom_right_causal"` both sides count their
 # positions from the end of their run, so that the last query sees the last key, whatever the lengths.
 
-# %%
+# %% slideshow={"slide_type": "subslide"}
 show_source(reference.visibility)
 
-# %%
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# From the visible ids, lengths are counts, and starts are the places where a visible id follows a different one. The
+# two calls named `check_` stand at the door of every path; `trusted` looks for corrupt rows, of which more in section 6.
+
+# %% slideshow={"slide_type": "subslide"}
 show_source(reference.seqlens_and_offsets)
 
-# %% [markdown]
+# %% slideshow={"slide_type": "subslide"}
+show_source(reference.starts)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # Here are eight tokens: a segment of three, one padding token, a segment of two, one of one, and one more padding
 # token. The positions count from 0 inside each segment. You can check every number by hand.
 
-# %%
+# %% slideshow={"slide_type": "fragment"}
 ids = np.array([[1, 1, 1, 0, 2, 2, 3, 0]], np.int32)
 pos = positions(ids)
 layout = reference.seqlens_and_offsets(ids, ids, pos, pos, mask="causal", max_segments=4)
@@ -101,11 +114,12 @@ print("positions", pos[0])
 print("seqlens  ", layout.q_seqlens[0])
 print("offsets  ", layout.q_offsets[0])
 
-# %% [markdown]
-# There is room for four segments, and the row has three, so the last length is 0. The list of offsets is one longer
-# than the list of lengths, by a convention that leaves room for an end mark; what is unused holds -1.
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# There is room for four segments, and the row has three, so the last length is 0 and the last two offsets are unused.
+# Here is the mask. Look at the framed row: query token 5 is the second token of segment 2, and the filled cells of its
+# row are the two tokens of that segment.
 
-# %% slideshow={"slide_type": "fragment"}
+# %% slideshow={"slide_type": "subslide"}
 table = reference.visibility(ids, ids, pos, pos, mask="causal")[0]
 mask_picture(
     table,
@@ -115,103 +129,122 @@ mask_picture(
     title="The mask of eight tokens",
 )
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # Now compare the row maxima with what we started from.
 
-# %%
+# %% slideshow={"slide_type": "fragment"}
 row_maxima = (table * ids[0][:, None]).max(axis=1)
 print("row maxima of mask x ids:", row_maxima)
 print("the ids we started from: ", ids[0])
 
-# %% [markdown] slideshow={"slide_type": "slide"}
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # They are the same eight numbers. The table of 64 entries recovered what was already there. All that it can add is to
-# set some ids to 0, where a token has no partner on the other side. That happens when queries and keys are different
-# rows, and section 4 comes back to it.
+# set some ids to 0, where a token has no partner on the other side. That can happen only when queries and keys are
+# different rows.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## 4 · Climbing down from T²
 #
 # ### Rung 1: count the ids, and drop the padding bucket
 #
-# The first pull request that removed the table went like this: work out which tokens are visible, move them to the
-# front of the row, count how often each id occurs, and look for places where the id changes. A reviewer saw that the
-# move was idle. Counting does not care about order, and padding falls into bucket 0, which is thrown away.
+# The pull request that removed the table began like this: work out which tokens are visible, move them to the front of
+# the row (**compaction**), count how often each id occurs, and look for places where the id changes. A review noted
+# that the move was idle. Counting does not care about order, and padding falls into bucket 0, which is thrown away.
 
-# %%
+# %% slideshow={"slide_type": "subslide"}
 from attnlab.segments import jax_rungs
 
 show_source(jax_rungs.by_counting)
 
-# %%
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The two calls are explained by their last lines. `_read_off` counts with `bincount` and drops bucket 0.
+# `_visible_ids` does the one thing that the table did: a query is visible if it stands at or after the oldest key of
+# its segment, a key if it stands at or before the newest query. Both bounds are one number for each segment;
+# `segment_max` and `segment_min` take the extreme of the values that share an id.
+
+# %% slideshow={"slide_type": "subslide"}
 show_source(jax_rungs._visible_ids)
 
-# %% [markdown]
-# The function `_visible_ids` does the one thing that the table did: a query is visible if it stands at or after the
-# oldest key of its segment, a key if it stands at or before the newest query. Both bounds are one number per segment.
-#
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # ### Rung 2: one-hot over segments
 #
-# Counting scatters, and scatters are slow on accelerators, so what was merged in the end compares every token with
-# every segment instead. There is no scatter and no sort, and the memory is O(T S).
+# `bincount`, `segment_max` and `segment_min` **scatter**: they add into places that the data choose. On accelerators
+# that is often slow, so what was merged in the end compares every token with every segment instead. That gives a table
+# of T x S zeros and ones, a **one-hot** table. There is no scatter and no sort, and the memory is O(T S).
 
-# %%
+# %% slideshow={"slide_type": "subslide"}
 show_source(jax_rungs.by_one_hot)
 
-# %% [markdown] slideshow={"slide_type": "slide"}
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # ### Rung 3: look only at the changes
 #
 # Segments are runs: within one, neighbouring ids are equal. So everything about a row is said by the places where
 # neighbours differ, and a row with S segments has at most 2 S of those, counting the padding between them. NumPy finds
-# them with one comparison and `flatnonzero`. From there on, arrays have one entry for each run.
+# them with one comparison of the ids and `flatnonzero`. From there on, arrays have one entry for each run.
+#
+# In the source below, read down to the line that begins with `row, column`, and then the last five lines. What lies
+# between decides whether the row can be trusted; for that the positions are compared once, too.
 
-# %%
+# %% slideshow={"slide_type": "subslide"}
 show_source(segments_numpy._runs)
 
-# %% [markdown]
-# What of the positions? A segment's positions increase, so the visible queries are a tail of the run and the visible
-# keys are a head of it, and both are found by bisection. Most often not even that is needed. Increasing integers whose
-# last and first differ by exactly their number less one must be consecutive, and then a subtraction finds the place.
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Which of these tokens are visible? A segment's positions increase, so the visible queries are a tail of the run and
+# the visible keys are a head of it. The function below says how many leading positions of a run are at most `bound`.
+# Bisection finds that, and most often not even bisection is needed: n increasing integers whose last less whose first
+# is n - 1 are consecutive, and then a subtraction finds the place.
 
-# %%
+# %% slideshow={"slide_type": "subslide"}
 show_source(segments_numpy._count_up_to)
 
-# %% [markdown] slideshow={"slide_type": "slide"}
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # ### Rung 4: the same where shapes are static
 #
-# `flatnonzero` returns as many numbers as it finds, and a compiler such as XLA must know how many in advance. Asking
-# for "the first 2 S" is allowed, but XLA's way to answer involves a running count for every token: T numbers in
-# memory again.
+# `flatnonzero` returns as many numbers as it finds, and a compiler such as XLA must know how many in advance: its
+# shapes are **static**. Asking for "the first 2 S" is allowed, but the answer then involves a running count for every
+# token: T numbers in memory again.
 #
 # The way out is a **directory**, known from succinct data structures as rank/select. Count the changes in each block of
 # 32 tokens. A count of at most 32 fits in one byte, so T tokens leave T / 32 bytes behind. Add up 32 counts at a time,
-# and keep a running total. To find change number k, bisect the running totals, which names a block of 1,024 tokens;
-# descend by halves through its 32 counts, which names a block of 32; descend by halves through those.
+# and keep a running total. That is the directory.
 
-# %%
+# %% slideshow={"slide_type": "subslide"}
 from attnlab.segments import rank_select
 
 show_source(rank_select.build)
 
-# %%
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# To find change number k, counted from 0, bisect the running totals, which names a block of 1,024 tokens. Then descend
+# by halves through its 32 counts: add up the left half; if that holds the change we want, stay there, and if not, go
+# right and take its changes off k. Five halvings name a block of 32 tokens, and five more name the token.
+
+# %% slideshow={"slide_type": "subslide"}
+show_source(rank_select.descend)
+
+# %% slideshow={"slide_type": "subslide"}
 show_source(rank_select.select)
 
-# %% [markdown]
-# Scrub through one such search. The row has 8,192 tokens, and the steps are those of the functions above: the picture
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Step through one such search. The row has 8,192 tokens, and the steps are those of the functions above: the picture
 # calls them, and counts what they read. Look at the number of entries read when the change is found.
 
-# %% slideshow={"slide_type": "slide"}
+# %% slideshow={"slide_type": "subslide"}
 from attnlab.segments.packing import skewed_lengths
 from attnlab.show.search import search_replay
 
 lengths = skewed_lengths(12, 8000, seed=4)
 long_row = np.zeros(8192, np.int32)
 long_row[: lengths.sum()] = np.repeat(np.arange(1, 13), lengths)
-search_replay(long_row, k=6)
+search = search_replay(long_row, k=6)
+search
 
-# %% [markdown]
-# The row was read once to build the directory. After that each of the 2 S lookups touches about a hundred entries,
-# whatever T is: the two descents read 31 counts and 31 pairs of tokens, and only the bisection grows, by one step
-# each time T doubles.
+# %% slideshow={"slide_type": "fragment"}
+print(search.frame(-1).sentence)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The ids were read once to build the directory (and the positions once, to see whether they increase). After that each
+# of the 2 S lookups reads 31 counts and 31 pairs of tokens, whatever T is; only the bisection grows, by one step each
+# time T doubles.
 #
 # The same idea runs in torch, with a running count of changes and `searchsorted`. It needs O(T) memory, but it never
 # waits for the device: nothing calls `.item()`, and `torch.compile(fullgraph=True)` accepts it.
@@ -219,12 +252,13 @@ search_replay(long_row, k=6)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## 5 · Do they agree?
 #
-# Every rung is run against the reference, under all three masks, on rows drawn at random and on edge cases: an empty
-# row, one token, nothing but padding, queries and keys of different lengths, positions with gaps, and positions close
-# to the largest 32-bit integer. One row comes from `data/packed_rows`, whose lengths are as skewed as those of
-# documents. The tests of this package do the same with many more rows.
+# Every path is run against the reference, under all three masks, on rows drawn at random and on edge cases: an empty
+# row, one token, nothing but padding, queries and keys of different segments, positions with gaps, and positions close
+# to the largest 32-bit integer. One stretch comes from `data/packed_rows`, where many short and a few long lengths were
+# drawn from a log-normal distribution. Lengths and offsets are compared. The tests of this package do the same with
+# many more rows.
 
-# %%
+# %% slideshow={"slide_type": "skip"}
 import jax.numpy as jnp
 import torch
 
@@ -242,14 +276,14 @@ def packed(tokens, segments, padding=8):
     return np.pad(np.repeat(np.arange(1, segments + 1, dtype=np.int32), sizes), (0, padding))[None]
 
 
-documents = load_npz("packed_rows/rows.npz")["segment_ids_4096"][:1, :512]
+documents = load_npz("packed_rows/rows.npz")["segment_ids_4096"][:1, -1024:]
 rows = {
-    "a random pair": (packed(512, 5), packed(512, 5)),
+    "a random pair": (packed(1024, 5), packed(1024, 5)),
     "documents": (documents, documents),
-    "nothing but padding": (np.zeros((1, 512), np.int32),) * 2,
+    "nothing but padding": (np.zeros((1, 1024), np.int32),) * 2,
     "one token": (np.ones((1, 1), np.int32),) * 2,
-    "an empty row": (np.zeros((1, 0), np.int32), packed(512, 3)),
-    "no keys for segment 2": (packed(512, 3), np.repeat(np.array([[1, 3]], np.int32), 256, axis=1)),
+    "an empty row": (np.zeros((1, 0), np.int32), packed(1024, 3)),
+    "no keys for segment 2": (packed(1024, 3), np.repeat(np.array([[1, 3]], np.int32), 512, axis=1)),
 }
 moves = {
     "as they are": lambda p: p,
@@ -290,15 +324,17 @@ for name, difference in worst.items():
 # Move the controls and watch ids, mask, tiles, lengths and offsets change together. On the right the mask is cut into
 # tiles of 4 x 4, the unit in which a fused kernel works: it skips those that hold nothing. Three things to try:
 #
-# 1. Give a sliding window a size. The mask and the tiles change; the lengths and offsets do not. A window decides
-#    which keys a query looks at, not whether it looks at any.
+# 1. Give a sliding window a size. The mask and the tiles change; the lengths and offsets do not. In self-attention
+#    every query still sees itself. With *fewer keys* a narrow window can leave a query without any; the layout counts
+#    it all the same, because a window is the kernel's affair.
 # 2. Choose *fewer keys* under `bottom_right_causal`. Some queries lose all their keys. They stay in the row and
 #    disappear from the lengths, and each offset moves to the first query that is left. The second segment loses all
 #    of them, and so it contributes neither a length nor an offset.
-# 3. Break the row. Each of the last three choices is a mistake that a data pipeline can make. Lengths go by id and
-#    offsets by order, so with a repeated id they no longer belong together. The layout then says `valid = False`.
+# 3. Break the row. Each of the last three choices is a mistake that a data pipeline can make. Take *a repeat*: the
+#    second run of id 1 overwrote the first, and the tokens at the left have neither length nor offset. Another path
+#    may go wrong in another way. What all paths agree on is that the layout says `valid = False`.
 
-# %% slideshow={"slide_type": "slide"}
+# %% slideshow={"slide_type": "subslide"}
 explore(
     packed_row_picture,
     segments=(1, 8),
@@ -309,22 +345,24 @@ explore(
     labels={"window": "window (0: none)"},
 )
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # Why the flag matters: to a kernel a broken row looks like any other. It will attend, quietly, over the wrong tokens.
-# It has happened. A packer put more segments into a row than the code downstream had room for, and training went on
-# over corrupted data ([grain 1000](https://github.com/google/grain/issues/1000),
+# It has been reported: a packer put more segments into a row than the code downstream had room for, which could crash,
+# or corrupt the data without a word ([grain 1000](https://github.com/google/grain/issues/1000),
 # [maxtext 2774](https://github.com/AI-Hypercomputer/maxtext/pull/2774)). NumPy could raise an error here; torch and JAX
-# may not look at values without stopping the device, so all paths return a flag.
+# may not look at values without waiting for the device, so all paths return a flag.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## 7 · Memory
 #
-# XLA plans all its scratch memory before it runs, and will say how much without allocating any of it. So we can ask
-# for the plan of the T x T table at a length where nobody could run it. First this machine, at T = 131,072, next to the
-# formula: one 32-bit table of T x T, two one-hot tables of T x S, and T / 32 bytes of counts and as many of flags for
-# each side.
+# XLA, the compiler behind JAX, plans all its scratch memory before it runs, and will say how much without allocating
+# any of it. So we can ask for the plan of the T x T table at a length where this machine could not run it. First, at
+# T = 131,072 and S = 16, the plan next to a formula of its largest parts: one 32-bit table of T x T; two one-hot tables
+# of T x S; and for rank/select, on each side, one byte of count and one byte that says whether positions increase, for
+# every 32 tokens. The formulas leave out what is small at this size: a few numbers for each lookup, of which there are
+# 2 S, and in the table's case a second, smaller copy.
 
-# %%
+# %% slideshow={"slide_type": "fragment"}
 from attnlab.bench import segments as bench
 from attnlab.bench.case import Report
 
@@ -335,24 +373,23 @@ for row in report.rows:
         formula = f"formula {row.formula:>18,.0f}" if row.formula else ""
         print(f"{row.variant:12} {row.value:>18,.0f} bytes   {formula}")
 
-# %% [markdown]
-# The plan depends on the version of XLA, so your numbers may differ a little from those stored here. Next comes a
-# recorded run of `attnlab bench segments`, which asked the same question at more lengths. Drag the slider.
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The plan depends on the version of JAX. Next comes a recorded run of `attnlab bench segments`, which asked the same
+# question at more lengths. Drag the slider.
 
-# %%
-from attnlab.datasets import path
+# %% slideshow={"slide_type": "fragment"}
 from attnlab.bench.record import read_record
+from attnlab.datasets import path
 from attnlab.show import Curve, log2
 from attnlab.show.results import result_curves
 
 recorded = read_record(path("cpu/segments.json"))
 environment = recorded.environment
-print(
-    f"Recorded {recorded.created[:10]} on {environment['cpu']['model']}, {environment['cpu']['cores_usable']} cores,"
-)
-print(f"with jax {environment['packages']['jax']}, by: {recorded.command}")
+print(f"Recorded {recorded.created[:10]} on {environment['cpu']['model']},")
+print(f"{environment['cpu']['cores_usable']} cores, with jax {environment['packages']['jax']}, by:")
+print(recorded.command)
 
-# %% slideshow={"slide_type": "slide"}
+# %% slideshow={"slide_type": "subslide"}
 WAYS = {"T x T mask": "muted", "one-hot": "edge", "counting": "seg4", "rank/select": "better"}
 lengths_measured = [4096 * 2**i for i in range(9)]
 scratch = result_curves(
@@ -370,15 +407,17 @@ scratch = result_curves(
     y_unit="bytes",
     log_x=True,
     log_y=True,
+    y_range=(1e3, 1e13),
 )
 explore(lambda tokens=131_072: scratch.with_cursor(tokens), tokens=log2(4096, 2**20), labels={"tokens": "T"})
 
-# %% [markdown]
-# The dashed line is the size of the ids themselves, query row and key row together. The directory stays below it:
-# finding the layout takes less memory than the question does. At the other axis, the number of segments, the one-hot
-# way suffers and the others hardly notice.
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The dashed line is the size of the ids themselves, query row and key row together. With 16 segments the directory
+# stays far below it. Over the number of segments, at T = 131,072, one-hot grows in proportion. Rank/select grows too,
+# because each of its 2 S lookups has some scratch of its own. Counting stays where it was. (The table does not depend on
+# S; it would lie far above this figure.)
 
-# %% slideshow={"slide_type": "slide"}
+# %% slideshow={"slide_type": "subslide"}
 over_segments = result_curves(
     recorded.rows,
     over="S",
@@ -386,9 +425,10 @@ over_segments = result_curves(
     wanted={"case": "planned, over segments"},
     roles={name: role for name, role in WAYS.items() if name != "T x T mask"},
     title="Scratch memory against the number of segments, T = 128k (recorded)",
-    sentence="One-hot grows with S; rank/select grows too, from much lower; counting does not.",
+    sentence="One-hot grows with S. Rank/select grows too, from much lower. Counting does not.",
     x_label="segments in the row",
     y_label="planned scratch",
+    x_unit="tokens",
     y_unit="bytes",
     log_x=True,
     log_y=True,
@@ -398,10 +438,10 @@ over_segments.picture()
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## 8 · Time
 #
-# Measured on this machine now: medians of interleaved runs at T = 131,072. The **read floor** is the time of one pass
-# over both rows of ids, which no way that looks at every id can beat.
+# Measured on this machine now: medians of interleaved runs at T = 131,072 and S = 16. The **read floor** is the time of
+# one pass over both rows of ids, which no way that looks at every id can beat.
 
-# %% tags=["nbval-ignore-output"]
+# %% slideshow={"slide_type": "fragment"} tags=["nbval-ignore-output"]
 timed = Report("segments", "timed here", quick=True)
 bench.time_ways(timed, tokens=131_072, segments=16)
 floor = next(row.value for row in timed.rows if row.variant == "read floor")
@@ -409,52 +449,77 @@ for row in timed.rows:
     if row.metric == "time":
         print(f"{row.variant:14} {row.value * 1e6:10,.0f} us   {row.value / floor:8.1f} x the read floor")
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # The same from the recorded run, for 16 and for 1,024 segments.
 
-# %%
-for segments in (16, 1024):
-    print(f"T = 131,072, S = {segments} (recorded)")
-    for row in recorded.rows:
-        if row.case == f"time, T = 131,072, S = {segments}" and row.metric == "time":
-            print(f"  {row.variant:14} {row.value * 1e6:10,.0f} us")
+# %% slideshow={"slide_type": "fragment"}
+print("recorded medians          T = 4,096   T = 131,072   T = 131,072")
+print("                             S = 16        S = 16     S = 1,024")
+sizes = ("4,096, S = 16", "131,072, S = 16", "131,072, S = 1024")
+columns = [
+    {
+        row.variant: row.value
+        for row in recorded.rows
+        if row.case == f"time, T = {size}" and row.metric == "time"
+    }
+    for size in sizes
+]
+for variant in columns[0]:
+    cells = [f"{column[variant] * 1e6:,.0f} us" if variant in column else "-" for column in columns]
+    print(f"{variant:14} {cells[0]:>20} {cells[1]:>13} {cells[2]:>13}")
 
-# %% [markdown]
-# **Where the fancy way loses.** Read the NumPy line again. On a CPU, with no compiler in the way, plain change points
-# are hard to beat, and with many segments NumPy is faster than the compiled directory: 2 S searches of a hundred
-# entries each are real work, while NumPy's one comparison runs at memory speed. Eager torch pays for a dozen passes
-# over T. And on short rows nothing matters: at T = 4,096 every way but the table takes a fraction of a millisecond. The
-# directory earns its place where it was needed, in a compiled program with static shapes and little memory to spare.
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The table is missing at T = 131,072 because it does not fit.
 #
-# No GPU run has been recorded yet. On a machine with one, `python -m attnlab bench segments --json data/gpu/NAME.json`
-# makes the record, and this section will show it.
+# **Where the fancy way loses.** Compare the lines of NumPy and rank/select. On a CPU, with no compiler in the way, plain
+# change points are hard to beat, and the more segments there are, the harder: 2 S searches of a hundred reads each are
+# real work, while NumPy's comparisons run at memory speed. Counting, too, stays close. Eager torch makes a dozen passes
+# over T, each a call of its own. One-hot, which replaced counting for the sake of accelerators, loses to it here in time
+# and in memory. And on short rows the difference hardly matters. The directory earns its place where it was needed: in a
+# compiled program, with static shapes, and with little memory to spare.
 
-# %%
+# %% slideshow={"slide_type": "fragment"}
+for target in recorded.targets:
+    print(f"{'met' if target.met else 'NOT met':8} {target.name}")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# These are the promises that the technique was built to keep, as the recorded run found them. No GPU run has been
+# recorded yet. On a machine with one, `python -m attnlab bench segments --json data/gpu/NAME.json` makes a record, and
+# the next cell prints its times.
+
+# %% slideshow={"slide_type": "fragment"}
 from attnlab.bench.record import load_records
 from attnlab.datasets import root
 
 gpu_records = [r for r in load_records(root() / "gpu") if any(row.technique == "segments" for row in r.rows)]
 print(f"GPU records found for this technique: {len(gpu_records)}.")
+for record in gpu_records:
+    print(record.environment["gpus"][0]["name"], record.created[:10])
+    for row in record.rows:
+        if row.case.startswith("time") and row.metric == "time":
+            print(f"  {row.case:30} {row.variant:14} {row.value * 1e6:10,.0f} us")
 
-# %% [markdown] slideshow={"slide_type": "slide"}
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # ### What a promise is worth
 #
 # So far nothing was promised about the row, so every token had to be read once. If ids are known to increase, with
 # padding only at the tail and positions counting from 0, each start can be bisected: O(S log T), and most of the row is
-# never read. And whoever packed the row knew the lengths all along: O(S), and the row is not read at all.
+# never read. And whoever packed the row knew the lengths all along. If the segments stand back to back from token 0
+# (which those of section 1 do not), that is O(S), and the row is not read at all. The line to look at is the one with
+# `cumulative_sum`.
 
-# %%
+# %% slideshow={"slide_type": "subslide"}
 from attnlab.segments import promises
 
 show_source(promises.from_lengths)
 
-# %%
+# %% slideshow={"slide_type": "fragment"}
 for row in recorded.rows:
     if row.case == "promises" and row.params["T"] == 1_048_576:
         print(f"T = 1,048,576, {row.variant:17} {row.value * 1e6:8,.0f} us (recorded)")
 
-# %% [markdown]
-# The cheapest way to find the layout is not to lose it. If the packer is your own code, let it return the lengths.
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The cheapest way to find the layout is not to lose it. If the packer is your own code, have it return the lengths.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## 9 · From the layout to attention
@@ -462,14 +527,15 @@ for row in recorded.rows:
 # The lists are only useful if attention computed with them is the attention the mask means. Three consumers:
 #
 # - **Varlen kernels** take all sequences back to back, and `cu_seqlens`, the running totals of their lengths.
-# - **FlexAttention** takes a `BlockMask`: which tiles to visit, and a rule for the edge tiles. Ours is made in O(T)
-#   from the ids, where torch's own `create_block_mask` evaluates the rule for every pair.
+# - **FlexAttention** takes a `BlockMask`: which tiles to visit, and a rule for those that are visible in part. It is
+#   made from the ids, in O(T log T) and the number of tiles, where torch's own `create_block_mask` evaluates the rule
+#   for every pair.
 # - **`jax.nn.dot_product_attention`** takes one batch entry for each segment, with its length.
 #
 # Take one packed row of 256 tokens, two heads of 16 dimensions, and a causal mask. First dense attention in float64:
 # the answer all others must give.
 
-# %%
+# %% slideshow={"slide_type": "fragment"}
 from attnlab.attention import dense_attention
 from attnlab.segments.mask import packed_mask
 
@@ -485,10 +551,11 @@ def error(name, out):
     print(f"{name}: largest difference {np.abs(np.asarray(out)[0].swapaxes(0, 1) - dense).max():.0e}")
 
 
-# %% [markdown]
-# Varlen attention: gather the visible tokens, and attend between consecutive entries of `cu_seqlens`.
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Varlen attention: gather the visible tokens, and attend between consecutive entries of `cu_seqlens`. The kernels
+# need a GPU; here a loop over the segments stands in for them, and takes the same arguments.
 
-# %%
+# %% slideshow={"slide_type": "fragment"}
 from attnlab.segments.varlen import varlen_arguments, varlen_attention
 
 ids_t, pos_t = torch.from_numpy(ids), torch.from_numpy(pos)
@@ -497,11 +564,11 @@ arguments = varlen_arguments(layout, q_tokens=256, kv_tokens=256, mask="causal")
 print("cu_seqlens:", arguments.cu_seqlens_q.tolist())
 error("varlen", varlen_attention(*map(torch.from_numpy, (q, k, v)), arguments))
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # FlexAttention: on a CPU it must be compiled, which takes some seconds and needs a C++ compiler, so here we compare the
 # `BlockMask` itself. The tests run the compiled kernel too.
 
-# %%
+# %% slideshow={"slide_type": "fragment"}
 from torch.nn.attention.flex_attention import create_block_mask
 
 from attnlab.segments.flex import block_mask
@@ -514,10 +581,10 @@ print(
     f"FlexAttention: BlockMask equal to torch's own: {same}. {ours.sparsity():.0f}% of the tiles are skipped."
 )
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # JAX: one batch entry for each segment, with room for the longest.
 
-# %%
+# %% slideshow={"slide_type": "fragment"}
 from attnlab.segments.dot_product import dot_product_arguments, dot_product_attention
 
 ids_j, pos_j = jnp.asarray(ids), jnp.asarray(pos)
@@ -529,24 +596,24 @@ error(
     dot_product_attention(*map(jnp.asarray, (q, k, v)), arguments, mask="causal"),
 )
 
-# %% [markdown]
-# A trap sits here. A varlen kernel that is told `causal=True` lines up the last query with the last key. For
-# self-attention that is what we mean. For a segment with more queries than keys it is a different mask, and
-# `varlen_arguments` refuses it with an error, rather than hand over numbers that are right and a mask that is wrong.
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# A trap sits here. FlashAttention, from version 2.1 on, lines up the last query with the last key when it is told
+# `causal=True`. For self-attention that is what we mean. For a segment with more queries than keys it is a different
+# mask. `varlen_arguments` refuses that with an error, because the numbers would be right and the mask wrong.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## 10 · Exercises
 #
 # Each check runs your own function, on rows chosen to be difficult and on many drawn at random, and shows the first
-# row it fails on. Solutions are in `solutions/01_packed_sequences.ipynb`.
+# row that breaks it. Solutions are in [solutions/01_packed_sequences.ipynb](solutions/01_packed_sequences.ipynb).
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # ### Fill in
 #
 # Write `lengths`: how many tokens of each id one row holds. Neither a table of tokens by tokens nor one of tokens by
 # ids is allowed; the check measures the memory your function takes.
 
-# %%
+# %% slideshow={"slide_type": "fragment"}
 from attnlab.exercises.segments import check_lengths, check_offsets, check_starts, check_valid
 
 
@@ -557,53 +624,64 @@ def lengths(segment_ids, max_segments):
 
 check_lengths(lengths)
 
-# %%
+# %% slideshow={"slide_type": "skip"}
 check_lengths.hints
 
-# %% [markdown] slideshow={"slide_type": "slide"}
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # ### Find the bug
 #
-# This one shipped. A segment whose tokens all lost their partners keeps its start, and from there on each start stands
-# beside the length of another segment. Repair it. `visible` says of each token whether it takes part.
+# A short version of a mistake from a real library. The function returns where the visible part of each segment starts.
+# `visible` says of each token whether it takes part. Lengths are counted elsewhere, and correctly, on visible tokens;
+# the k-th start is meant to stand beside the k-th length that is not 0. Run the check, read off the picture which start
+# stands beside the wrong length, and repair the function.
 
-# %%
+# %% slideshow={"slide_type": "subslide"}
 from attnlab.exercises.segments_bugs import lengths_trust_order, offsets_keep_trimmed
 
 show_source(offsets_keep_trimmed)
 
-# %%
-check_offsets(offsets_keep_trimmed)  # put your own function here
+# %% slideshow={"slide_type": "fragment"}
+check_offsets(offsets_keep_trimmed)
 
-# %%
+
+# %% slideshow={"slide_type": "fragment"}
+def offsets(segment_ids, visible, max_segments):
+    """List where the visible part of each segment starts, in order, then -1; int32 [max_segments + 1]."""
+    ...  # your code here
+
+
+check_offsets(offsets)
+
+# %% slideshow={"slide_type": "skip"}
 check_offsets.hints
 
-# %% [markdown]
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # And this one counts whatever it is given. Write the function that says whether it should have been called at all.
 
-# %%
+# %% slideshow={"slide_type": "subslide"}
 show_source(lengths_trust_order)
 
 
-# %%
+# %% slideshow={"slide_type": "fragment"}
 def row_is_valid(segment_ids, max_segments):
-    """Whether every id is one run of 1..max_segments, and ids increase from left to right."""
+    """Return True if ids lie in 1..max_segments, each is one run, and they increase; 0 may stand anywhere."""
     ...  # your code here
 
 
 check_valid(row_is_valid)
 
-# %%
+# %% slideshow={"slide_type": "skip"}
 check_valid.hints
 
-# %% [markdown] slideshow={"slide_type": "slide"}
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # ### Open
 #
 # Suppose that ids increase and that padding stands only at the tail. Find all the starts, but read no more than
-# O(S log T) tokens. The row counts how often you look: `len(row)` is free, `row[i]` is one read, and the last row has a
-# million tokens.
+# O(S log T) tokens. The row counts how often you look: `len(row)` is free, `row[i]` is one read, slices are not offered,
+# and the last row has a million tokens.
 
 
-# %%
+# %% slideshow={"slide_type": "fragment"}
 def starts_from_sorted(row, max_segments):
     """List the start of each segment that occurs, in order of appearance."""
     ...  # your code here
@@ -611,13 +689,13 @@ def starts_from_sorted(row, max_segments):
 
 check_starts(starts_from_sorted)
 
-# %%
+# %% slideshow={"slide_type": "skip"}
 check_starts.hints
 
-# %% [markdown]
-# Without a check, for an evening: make the directory hierarchical, so that memory beyond the ids becomes O(S) while
-# one pass still suffices. Or change `attnlab/segments/rank_select.py` to blocks of 64, and let `attnlab bench segments`
-# say what that does.
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Without a check, for an evening: scan the row block by block and write the changes of each block straight into 2 S
+# slots, so that memory beyond the ids becomes O(S). What does XLA make of it? Or change the blocks in
+# `attnlab/segments/rank_select.py` to 64 tokens, and let `attnlab bench segments` say what that does.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## 11 · What to remember
@@ -627,18 +705,21 @@ check_starts.hints
 # - Counting does not care about order, and padding is a bucket like any other.
 # - Where shapes are static, a small directory replaces a list of unknown length.
 # - Bad input deserves an answer of its own. Two lists that do not belong together look like any other two lists.
-# - The packer knew.
+# - Whoever packed the row had the lengths. Keep them.
 #
 # **Terms.** *Packing*: several sequences in one row. *Segment id*: which sequence a token belongs to; 0 is padding.
-# *seqlens*, *offsets*: length and start of each segment. *THD*: the layout tokens x heads x head_dim, without a
-# batch axis, that packed rows are fed to kernels in. *cu_seqlens*: running totals of lengths. *Varlen attention*:
-# attention over such a row. *Rank/select*: how many marks precede a place, and where mark number k is. *XLA*: the
-# compiler behind JAX. *Visible*: allowed to attend to, or be attended by, some token of the other side.
+# *seqlens*, *offsets*: length and start of each segment. *Run*: neighbouring tokens with one id. *Visible*: allowed to
+# attend to, or be attended by, some token of the other side. *Fused kernel*: attention computed in one go on the
+# device, tile by tile, without storing the scores. *cu_seqlens*: running totals of lengths. *Varlen attention*:
+# attention over sequences laid back to back. *BlockMask*: FlexAttention's list of tiles to visit. *Scatter*: writing
+# to places that the data choose. *One-hot*: a row of zeros with a single one. *Static shape*: a size known when the
+# program is compiled. *Eager*: run call by call, not compiled. *Directory, rank/select*: counts that tell how many marks
+# precede a place, and where mark number k is.
 #
 # **Papers and code.**
 #
 # - NVIDIA TransformerEngine, [pull request 2522](https://github.com/NVIDIA/TransformerEngine/pull/2522): from the mask
-#   to O(T S). Its rungs are the ones climbed here; the directory is our own step.
+#   to O(T S). Rungs 1 and 2 follow it; rungs 3 and 4 are our own.
 # - G. Jacobson, *Space-efficient static trees and graphs*, FOCS 1989: rank and select.
 # - M. M. Krell, M. Kosec, S. P. Perez, A. Fitzgibbon, *Efficient sequence packing without cross-contamination*,
 #   [arXiv 2107.02027](https://arxiv.org/abs/2107.02027).

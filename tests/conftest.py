@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,19 @@ settings.load_profile("ci" if os.environ.get("CI") else "laptop")
 def checkout() -> Path:
     """The root of the source tree that is being tested."""
     return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Where Chromium is. A laptop without it skips the browser tests; in CI they must run."""
+    names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
+    for name in names:
+        if (executable := shutil.which(name)) is not None:
+            return executable
+    missing = f"The browser tests need Chromium, and none of these is on the path: {', '.join(names)}."
+    if os.environ.get("CI", "").lower() in {"1", "true"}:
+        pytest.fail(f"{missing} In CI it must be installed; see .ci/run.")
+    pytest.skip(f"{missing} On Debian, `apt install chromium` brings it.")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

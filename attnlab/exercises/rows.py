@@ -142,7 +142,7 @@ def any_rows(
             side[draw(st.integers(0, batch - 1)), draw(st.integers(0, side.shape[1] - 1))] = draw(value)
     if not negative:
         pos = [np.where(i == 0, p, np.maximum(p, 0)) for i, p in zip(ids, pos, strict=True)]
-    return Rows(*ids, *pos, max_segments)
+    return Rows(ids[0], ids[1], pos[0], pos[1], max_segments)
 
 
 def _drawn(draw: Draw, shape: st.SearchStrategy[Shape] | Shape | None) -> Shape:

@@ -81,7 +81,7 @@ def may_attend(id_q: Any, id_kv: Any, pos_q: Any, pos_kv: Any, *, mask: MaskKind
     if mask != "padding":
         seen = seen & (pos_q >= pos_kv)
     if window is not None:
-        seen = seen & (pos_kv > pos_q - window)
+        seen = seen & (pos_q - pos_kv < window)  # in this form the largest window does not wrap
     return seen
 
 

@@ -51,8 +51,7 @@ def from_sorted_ids(
     sides = []
     for ids in (segment_ids_q, segment_ids_kv):
         edges = _first_at_least(xp, ids, max_segments + 2)
-        real = _first_at_least(xp, ids, None)
-        sides.append((edges[:, :-1], edges[:, 1:] - edges[:, :-1], edges[:, -1] == real[:, 0]))
+        sides.append((edges[:, :-1], edges[:, 1:] - edges[:, :-1], _padding_from(xp, ids, edges[:, -1:])))
     (q_start, q_length, q_fits), (kv_start, kv_length, kv_fits) = sides
     return _layout(xp, q_start, q_length, kv_start, kv_length, q_fits & kv_fits, mask)
 
@@ -112,10 +111,19 @@ def _library(**arrays):
     return a.__array_namespace__()
 
 
-def _first_at_least(xp, ids, stop):
-    """Bisect each row for the first id of at least 1 .. stop - 1; without `stop`, for the tail padding."""
+def _padding_from(xp, ids, place):
+    """Say of each row whether padding, or its end, stands at `place`: no id is larger than those before."""
     batch, tokens = ids.shape
-    wanted = xp.arange(1, stop, dtype=xp.int32) if stop else xp.full(1, 2**31 - 1, dtype=xp.int32)
+    if tokens == 0:
+        return xp.full(batch, True)
+    found = xp.take_along_axis(ids, xp.minimum(place, xp.asarray(tokens - 1)), axis=1)
+    return ((place == tokens) | (found == 0))[:, 0]
+
+
+def _first_at_least(xp, ids, stop):
+    """Bisect each row for the first id of at least 1, 2, .. stop - 1, or the tail padding."""
+    batch, tokens = ids.shape
+    wanted = xp.arange(1, stop, dtype=xp.int32)
     low = xp.zeros((batch, wanted.shape[0]), dtype=xp.int32)
     high = xp.full(low.shape, tokens, dtype=xp.int32)
     for _ in range(tokens.bit_length()):

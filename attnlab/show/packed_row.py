@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -130,8 +131,9 @@ def packed_row_picture(
         dense, segment_ids_q=ids_q, segment_ids_kv=ids_kv, title="the mask", side=320, panel=True
     )
     if with_tiles:
-        in_tiles = tile_picture(tiles, title=f"the mask in tiles of {TILE} x {TILE}", side=320, panel=True)
-        matrices = beside(matrices, in_tiles, gap=24)
+        (plot,) = matrices.plots
+        draw = partial(tile_picture, tiles, title=f"in tiles of {TILE} x {TILE}", side=320, panel=True)
+        matrices = beside(matrices, draw(above=plot.y - draw().plots[0].y), gap=24)
     seen = f"{int(layout.q_seqlens.sum())} of {TOKENS} queries and {int(layout.kv_seqlens.sum())} keys"
     seen += " take part"
     if not valid:

@@ -159,7 +159,8 @@ class Replay:
         return Picture(canvas.render(title=self._title, sentence=sentence), sentence, plots)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        return live_bundle(self.widget, self.picture)
+        # Where nothing moves, the last step shows what the others led to.
+        return live_bundle(self.widget, self.frame(-1))
 
     def __repr__(self) -> str:
         return f"Replay({self._title!r}, step {self.index + 1} of {len(self)})"

@@ -7,7 +7,7 @@ from typing import Any
 
 from attnlab.bench.query import select
 from attnlab.bench.rows import Row
-from attnlab.show.curves import Curve, Curves, curve_figure
+from attnlab.show import Curve, Curves, curve_figure
 
 __all__ = ["result_curves"]
 

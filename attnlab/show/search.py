@@ -178,8 +178,10 @@ def _cells(
     y, x, pitch = top + _ROW_Y[level], MARGIN + _LABEL, _pitch(len(cells))
     canvas.text(MARGIN, y + 15, what, fill="ink", bold=True)
     canvas.text(MARGIN, y + 33, unit, size=13, fill="quiet")
-    for i, (_, role, _) in enumerate(cells):
-        canvas.rect(x + i * pitch, y, pitch - 2, _CELL, fill=role)
+    wide, high = number(pitch - 2), number(_CELL)
+    for role in dict.fromkeys(role for _, role, _ in cells):  # one path for each colour
+        boxes = [x + i * pitch for i, (_, other, _) in enumerate(cells) if other == role]
+        canvas.path("".join(f"M{number(b)} {number(y)}h{wide}v{high}h-{wide}z" for b in boxes), fill=role)
     for fill in dict.fromkeys(fill for _, _, fill in cells):
         items = [
             (x + (i + 0.5) * pitch - 1, y + 22, text)

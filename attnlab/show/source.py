@@ -11,8 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from attnlab.show.palette import colour
 from attnlab.show.svg import escape
-from attnlab.show.theme import dark_rules, variable
+from attnlab.show.theme import dark_rules
 
 __all__ = ["Source", "show_source"]
 
@@ -62,7 +63,8 @@ class Source:
         return f"{self.path} · from line {self.first} · {lines}"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": self.text, "text/html": self._html()}
+        # The HTML already carries the text; storing it twice would swell the notebook.
+        return {"text/plain": self._place, "text/html": self._html()}
 
     def _html(self) -> str:
         from pygments.lexers import PythonLexer  # type: ignore[import-untyped]
@@ -77,7 +79,7 @@ class Source:
             else:
                 parts.append(escape(text))
         return (
-            f'<div class="al al-source">{_style(used | {"paper", "rule", "ink", "quiet"})}'
+            f'<div class="al al-source">{_style(used | {"quiet"})}'
             f'<div class="c-quiet">{escape(self._place)}</div><pre>{"".join(parts)}</pre></div>'
         )
 
@@ -163,11 +165,14 @@ def _relative(file: str, thing: Any) -> str:
 
 
 def _style(roles: set[str]) -> str:
-    rules = "".join(f".al .c-{role}{{color:{variable(role)}}}" for role in sorted(roles))
+    def rules(tone: str) -> str:
+        paper, ink, rule = (getattr(colour(role), tone) for role in ("paper", "ink", "rule"))
+        words = "".join(f".c-{role}{{color:{getattr(colour(role), tone)}}}" for role in sorted(roles))
+        return f"background:{paper};color:{ink};border-color:{rule};{words}"
+
     return (
-        f"<style>{dark_rules(roles)}{rules}"
-        f".al-source{{background:{variable('paper')};color:{variable('ink')};overflow-x:auto;"
-        f"border:1px solid {variable('rule')};border-radius:10px;padding:12px 18px}}"
+        f"<style>.al-source{{{rules('light')}}}{dark_rules('&.al-source{' + rules('dark') + '}')}"
+        ".al-source{overflow-x:auto;border:1px solid;border-radius:10px;padding:12px 18px}"
         ".al-source div{font-size:13px;margin-bottom:8px}"
         ".al-source pre{margin:0;padding:0;background:none!important;color:inherit;font-size:14px;"
         "line-height:1.5;white-space:pre!important;word-break:normal;overflow-wrap:normal}"

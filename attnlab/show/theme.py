@@ -1,9 +1,8 @@
 """The few CSS rules that turn a picture dark.
 
-Every mark carries its light colour as an attribute, so a picture is right even where CSS is stripped. It also
-carries a
-class, and a small ``<style>`` inside the picture gives each class its dark value where the page around it is
-dark:
+Every mark carries its light colour as an attribute, so a picture is right even where CSS is stripped, or too
+old to know nested rules. It also carries a class, and a small ``<style>`` inside the picture gives each class
+its dark value where the page around it is dark:
 
 - JupyterLab and nbconvert say so on ``body[data-jp-theme-light]``;
 - a documentation theme says so with ``data-theme`` ("dark", or "auto" to follow the operating system);
@@ -21,7 +20,7 @@ from collections.abc import Iterable
 
 from attnlab.show.palette import colour
 
-__all__ = ["classes_in", "dark_rules", "restyle", "style", "variable"]
+__all__ = ["classes_in", "dark_rules", "restyle", "style"]
 
 _CLASS = re.compile(r'class="([^"]*)"')
 _STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
@@ -33,17 +32,11 @@ def classes_in(svg: str) -> set[str]:
     return {name for name in names if name.startswith(("f-", "s-"))}
 
 
-def variable(role: str) -> str:
-    """Return the CSS value of a role: its variable where the page is dark, else its light colour."""
-    return f"var(--al-{role},{colour(role).light})"
-
-
-def dark_rules(roles: Iterable[str]) -> str:
-    """Return the CSS that gives some roles their dark values, inside ``.al`` on dark pages."""
-    dark = "".join(f"--al-{role}:{colour(role).dark};" for role in sorted(set(roles)))
+def dark_rules(rules: str) -> str:
+    """Return the CSS that applies some declarations and nested rules to ``.al`` on dark pages."""
     return (
-        f'body[data-jp-theme-light="false"] .al,[data-theme="dark"] .al{{{dark}}}'
-        f'@media (prefers-color-scheme:dark){{[data-theme="auto"] .al,svg.al:root{{{dark}}}}}'
+        f'body[data-jp-theme-light="false"] .al,[data-theme="dark"] .al{{{rules}}}'
+        f'@media (prefers-color-scheme:dark){{[data-theme="auto"] .al,svg.al:root{{{rules}}}}}'
     )
 
 
@@ -55,17 +48,20 @@ def style(classes: Iterable[str], *, roles: Iterable[str] = ()) -> str:
     classes
         Names such as ``f-dense`` (fill) and ``s-now`` (stroke).
     roles
-        Further roles whose variables HTML around the picture needs, for example ``rule`` for a border.
+        Roles that HTML around the picture needs as variables, for example ``rule`` for a border; they are
+        set on dark pages only.
 
     Raises
     ------
     ValueError
         If a class names no role of the palette.
     """
-    classes = sorted(set(classes))
     properties = {"f-": "fill", "s-": "stroke"}
-    rules = "".join(f".al .{name}{{{properties[name[:2]]}:{variable(name[2:])}}}" for name in classes)
-    return f"<style>{dark_rules({name[2:] for name in classes} | set(roles))}{rules}</style>"
+    dark = "".join(f"--al-{role}:{colour(role).dark};" for role in sorted(set(roles)))
+    dark += "".join(
+        f".{name}{{{properties[name[:2]]}:{colour(name[2:]).dark}}}" for name in sorted(set(classes))
+    )
+    return f"<style>{dark_rules(dark)}</style>"
 
 
 def restyle(svg: str, *, extra: str = "", roles: Iterable[str] = ()) -> str:

@@ -34,6 +34,7 @@ def tile_picture(
     y_label: str = "query token",
     side: Number = 420,
     legend: bool = True,
+    above: Number = 0,
     panel: bool = False,
 ) -> Picture:
     """Draw the tiles of a mask: dense, edge (hatched) and skipped.
@@ -52,6 +53,8 @@ def tile_picture(
         Length of the longer side of the matrix, in pixels.
     legend
         Whether to name the kinds, with their counts, at the right of the plot.
+    above
+        Pixels to keep free above the plot, to line it up with a neighbour's.
     panel
         A smaller title and no sentence, for a part of a larger picture.
 
@@ -80,9 +83,11 @@ def tile_picture(
         tiles.kv_len,
         width=max(scale * tiles.kv_len, 60),
         height=max(scale * tiles.q_len, 24),
-        above=4,
+        above=4 + above,
         x_label=x_label,
         y_label=y_label,
+        block_q=tiles.block_q,
+        block_kv=tiles.block_kv,
     )
     key = max(text_width(f"{counts[kind]:,} {name}", 15, bold=True) for name, kind, _ in _LEGEND)
     words = max(text_width(meaning, TICK) for *_, meaning in _LEGEND)

@@ -16,7 +16,7 @@ _NAME = 14.0
 _ROUND = (1, 2, 5, 10, 20, 50)
 
 
-def tick_positions(count: int, pixels: Number, spacing: Number) -> list[int]:
+def tick_positions(count: int, pixels: Number, spacing: Number, block: int = 1) -> list[int]:
     """Choose round token indices for the ticks of an axis.
 
     Parameters
@@ -27,12 +27,19 @@ def tick_positions(count: int, pixels: Number, spacing: Number) -> list[int]:
         Length of the axis.
     spacing
         Least distance between two ticks, in pixels.
+    block
+        Ticks stand at the edges of blocks of this many tokens.
 
     Returns
     -------
     list of int
         From 0 up. Powers of two apart where the count is itself made of them, as sequence lengths often are.
     """
+    if block > 1:
+        step = block
+        while step * pixels / count < spacing:
+            step *= 2
+        return list(range(0, count + 1, step))
     binary = count >= 64 and count % 32 == 0
     step, i = 1, 0
     while step * pixels / count < spacing:
@@ -57,6 +64,8 @@ class TokenAxes:
         Pixels kept free between the query labels and the plot.
     x_label, y_label : str
         Names of the axes.
+    block_q, block_kv : int
+        Tokens of a tile, where the ticks should stand at tile edges.
     """
 
     q_len: int
@@ -67,6 +76,8 @@ class TokenAxes:
     aside: Number = 0
     x_label: str = "key token"
     y_label: str = "query token"
+    block_q: int = 1
+    block_kv: int = 1
 
     @property
     def _labels(self) -> Number:
@@ -100,12 +111,12 @@ class TokenAxes:
     @property
     def rows(self) -> list[int]:
         """Ticks of the query axis."""
-        return tick_positions(self.q_len, self.height, self._spacing)
+        return tick_positions(self.q_len, self.height, self._spacing, self.block_q)
 
     @property
     def columns(self) -> list[int]:
         """Ticks of the key axis."""
-        return tick_positions(self.kv_len, self.width, self._spacing)
+        return tick_positions(self.kv_len, self.width, self._spacing, self.block_kv)
 
     @property
     def _spacing(self) -> Number:
@@ -116,8 +127,8 @@ class TokenAxes:
         """Write the tick labels and the names of the axes; ``top`` is where the body of the card starts."""
         x, y = self.left, top + self.top
         # A cell that can be told apart is named at its middle, a boundary in a long sequence where it lies.
-        down = 0.5 * self.height / self.q_len if self.q_len < 64 else 0
-        along = 0.5 * self.width / self.kv_len if self.kv_len < 64 else 0
+        down = 0.5 * self.height / self.q_len if self.q_len < 64 and self.block_q == 1 else 0
+        along = 0.5 * self.width / self.kv_len if self.kv_len < 64 and self.block_kv == 1 else 0
         edge = x - self.aside - 8
         rows = [(edge, y + t * self.height / self.q_len + down + 4.5, f"{t:,}") for t in self.rows]
         canvas.texts(rows, size=TICK, fill="quiet", anchor="end")

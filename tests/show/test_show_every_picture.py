@@ -46,7 +46,6 @@ def test_every_colour_has_a_dark_value(name):
     """Each painted element has its light value as an attribute, and a class that the dark rules know."""
     svg = pictures()[name].svg
     css = re.search(r"<style>(.*?)</style>", svg)[1]
-    dark = dict(re.findall(r"--al-([\w-]+):(#\w+);", css))
     painted = 0
     for element in ElementTree.fromstring(svg).iter():
         for attribute, prefix in (("fill", "f-"), ("stroke", "s-")):
@@ -56,9 +55,8 @@ def test_every_colour_has_a_dark_value(name):
             roles = [c[2:] for c in (element.get("class") or "").split() if c.startswith(prefix)]
             assert len(roles) == 1, f"{element.tag} {element.attrib}"
             assert value == COLOURS[roles[0]].light
-            assert dark[roles[0]] == COLOURS[roles[0]].dark
-            rule = f".al .{prefix}{roles[0]}{{{attribute}:var(--al-{roles[0]},{value})}}"
-            assert rule in css
+            # Once for pages that say so, once for those that leave it to the operating system.
+            assert css.count(f".{prefix}{roles[0]}{{{attribute}:{COLOURS[roles[0]].dark}}}") == 2
             painted += 1
     assert painted > 3
 
