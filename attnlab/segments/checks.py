@@ -30,9 +30,8 @@ def check_max_segments(max_segments: int) -> None:
 def check_tokens(name: str, array: Any, kind: type[Any]) -> None:
     """Raise unless `array` is a `kind` of dtype int32 and shape [batch, tokens]."""
     if not isinstance(array, kind):
-        raise TypeError(
-            f"{name} must be a {kind.__module__.split('.')[0]} {kind.__name__}; got {type(array).__name__}"
-        )
+        wanted = f"{kind.__module__.split('.')[0]} {kind.__name__.rpartition('.')[2]}"
+        raise TypeError(f"{name} must be a {wanted}; got {type(array).__name__}")
     dtype = str(array.dtype).removeprefix("torch.")
     if dtype != "int32":
         raise TypeError(f"{name} must have dtype int32; got {dtype}")

@@ -118,10 +118,10 @@ def dot_product_attention(
     )
     fits = jnp.all(arguments.query_seq_lengths <= arguments.indices_q.shape[1])
     fits &= jnp.all(arguments.key_value_seq_lengths <= arguments.indices_kv.shape[1])
-    out = jnp.where(fits, out, jnp.nan)
     inside = jnp.arange(arguments.indices_q.shape[1]) < arguments.query_seq_lengths[:, None]
     target = jnp.where(inside, arguments.indices_q, flat_q.shape[0])  # past the end, where a scatter drops it
-    return jnp.zeros_like(flat_q).at[target].set(out, mode="drop").reshape(q.shape)
+    out = jnp.zeros_like(flat_q).at[target].set(out, mode="drop").reshape(q.shape)
+    return jnp.where(fits, out, jnp.nan)
 
 
 def _table(lengths, offsets, tokens, room):

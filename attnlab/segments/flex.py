@@ -68,7 +68,7 @@ def block_mask(
 
     def mask_mod(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         tokens = segment_ids_q[b, q_idx], segment_ids_kv[b, kv_idx], pos_q[b, q_idx], pos_kv[b, kv_idx]
-        return may_attend(*tokens, mask=mask, window=window)
+        return may_attend(*tokens, None if window is None else pos_q[b, q_idx] - window, mask=mask)
 
     return BlockMask.from_kv_blocks(
         torch.cat([row.kv_num_blocks for row in rows]),

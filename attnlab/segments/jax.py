@@ -110,7 +110,7 @@ def _layout(ids_q, ids_kv, pos_q, pos_kv, *, mask, max_segments):
     def one(row, ids_q_row, ids_kv_row, pos_q_row, pos_kv_row):
         q, q_valid = _runs(ids_q_row, pos_q_row, _reader(ids_q, row), _reader(pos_q, row), max_segments)
         kv, kv_valid = _runs(ids_kv_row, pos_kv_row, _reader(ids_kv, row), _reader(pos_kv, row), max_segments)
-        kind = mask if ids_q_row.size and ids_kv_row.size else "padding"  # no token, no position to compare
+        kind = mask if ids_q.size and ids_kv.size else "padding"  # no token, no position to compare
         q, kv = _trim(q, kv, _reader(pos_q, row), _reader(pos_kv, row), kind)
         return SegmentLayout(q.length, kv.length, _in_order(q), _in_order(kv), q_valid & kv_valid)
 

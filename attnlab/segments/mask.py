@@ -48,8 +48,11 @@ def packed_mask(
     TypeError, ValueError
         As `attnlab.segments.numpy.seqlens_and_offsets`; also for a window below 1.
     """
-    rows = tuple(x[None] for x in (segment_ids_q, segment_ids_kv, segment_pos_q, segment_pos_kv))
-    check_sides(*rows, mask=mask, max_segments=1, kind=np.ndarray)
+    rows = (segment_ids_q, segment_ids_kv, segment_pos_q, segment_pos_kv)
+    batch = (
+        row[None] if isinstance(row, np.ndarray) else row for row in rows
+    )  # the checks name what is none
+    check_sides(*batch, mask=mask, max_segments=1, kind=np.ndarray)
     if window is not None:
         window = check_whole("window", window, least=1)
     ids_q, ids_kv = segment_ids_q, segment_ids_kv
@@ -58,10 +61,12 @@ def packed_mask(
 
     def bind(place):
         q_ids, kv_ids, q_pos, kv_pos = (place(x) for x in (ids_q, ids_kv, pos_q, pos_kv))
+        # Subtracted here, in 64 bits; no position is lower than the least 32-bit integer.
+        unseen = None if window is None else place(np.maximum(pos_q - window, -(2**31)))
 
         def rule(b, h, q_idx, kv_idx):
             tokens = q_ids[q_idx], kv_ids[kv_idx], q_pos[q_idx], kv_pos[kv_idx]
-            return may_attend(*tokens, mask=mask, window=window)
+            return may_attend(*tokens, None if unseen is None else unseen[q_idx], mask=mask)
 
         return rule
 
@@ -72,17 +77,16 @@ def packed_mask(
     return Mask(name, bind, spans, (ids_q.size, ids_kv.size))
 
 
-def may_attend(id_q: Any, id_kv: Any, pos_q: Any, pos_kv: Any, *, mask: MaskKind, window: int | None) -> Any:
+def may_attend(id_q: Any, id_kv: Any, pos_q: Any, pos_kv: Any, unseen: Any = None, *, mask: MaskKind) -> Any:
     """Say of pairs of tokens, by id and `aligned_positions`, whether the query may attend to the key.
 
-    Elementwise on the arrays of any library that broadcast together.
+    Elementwise on the arrays of any library that broadcast together. `unseen` is the last position behind the
+    query's window, if there is one.
     """
     seen = (id_q == id_kv) & (id_q != 0)
     if mask != "padding":
         seen = seen & (pos_q >= pos_kv)
-    if window is not None:
-        seen = seen & (pos_q - pos_kv < window)  # in this form the largest window does not wrap
-    return seen
+    return seen if unseen is None else seen & (pos_kv > unseen)
 
 
 def aligned_positions(
