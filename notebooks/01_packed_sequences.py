@@ -408,6 +408,7 @@ scratch = result_curves(
     log_x=True,
     log_y=True,
     y_range=(1e3, 1e13),
+    height=440,
 )
 explore(lambda tokens=131_072: scratch.with_cursor(tokens), tokens=log2(4096, 2**20), labels={"tokens": "T"})
 
@@ -424,7 +425,7 @@ over_segments = result_curves(
     metric="XLA temporaries",
     wanted={"case": "planned, over segments"},
     roles={name: role for name, role in WAYS.items() if name != "T x T mask"},
-    title="Scratch memory against the number of segments, T = 128k (recorded)",
+    title="Scratch memory against segments, T = 128k (recorded)",
     sentence="One-hot grows with S. Rank/select grows too, from much lower. Counting does not.",
     x_label="segments in the row",
     y_label="planned scratch",
