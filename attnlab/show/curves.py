@@ -161,7 +161,8 @@ class Curves:
         if not met:
             return
         widest = max(text_width(text, LABEL) for *_, text in met)
-        to_left = px + 14 + widest > axes.x + axes.width
+        # Most curves rise, and above a rising curve on its left is free paper.
+        to_left = px - 14 - widest > axes.x
         wishes = [axes.to_y(y) for _, y, _ in met]
         offsets = [_clear(wish, wishes, to_left) for wish in wishes]
         near = [wish + offset for wish, offset in zip(wishes, offsets, strict=True)]
@@ -273,11 +274,13 @@ def _clear(wish: Number, others: Sequence[Number], to_left: bool) -> Number:
     """Return how far beside its curve a word stands, in pixels down.
 
     Curves rise more often than not: below one on its right and above it on its left is free paper. Of curves
-    that meet the cursor close together, the upper ones are named above and the lower ones below.
+    that meet the cursor close together, on its right the upper ones are named above and the lower ones below.
     """
+    if to_left:
+        return -10
     near = [other for other in others if abs(other - wish) < 2 * _LINE_STEP]
     if len(near) == 1:
-        return -10 if to_left else 14
+        return 14
     return -12 if wish <= sum(near) / len(near) else 16
 
 
