@@ -49,6 +49,10 @@ def packed_mask(
         As `attnlab.segments.numpy.seqlens_and_offsets`; also for a window below 1.
     """
     rows = (segment_ids_q, segment_ids_kv, segment_pos_q, segment_pos_kv)
+    names = ("segment_ids_q", "segment_ids_kv", "segment_pos_q", "segment_pos_kv")
+    for name, row in zip(names, rows, strict=True):
+        if isinstance(row, np.ndarray) and row.ndim != 1:
+            raise ValueError(f"{name} must be one row, of shape [tokens]; got {list(row.shape)}")
     batch = (
         row[None] if isinstance(row, np.ndarray) else row for row in rows
     )  # the checks name what is none

@@ -265,6 +265,11 @@ def test_packed_mask_refuses_another_library(name, value):
         packed_mask(*(good | {name: value}).values(), mask="causal")
 
 
+def test_packed_mask_takes_one_row():
+    with pytest.raises(ValueError, match=r"^segment_ids_kv must be one row, of shape \[tokens\]; got \[1, "):
+        packed_mask(IDS[0], IDS[:1], IDS[0], IDS[0], mask="causal")
+
+
 def test_packed_mask_refuses_a_window_of_nothing():
     for mask in MASKS:
         with pytest.raises(ValueError, match="^window must be between 1 and"):

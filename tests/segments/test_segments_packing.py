@@ -43,7 +43,7 @@ def test_skewed_lengths_add_up_and_repeat(segments, extra, seed, spread):
 
 
 def test_no_spread_means_equal():
-    assert np.ptp(skewed_lengths(7, 700, seed=3, spread=0)) <= 1
+    assert np.ptp(skewed_lengths(7, 700, seed=3, spread=0.0)) <= 1
 
 
 @pytest.mark.unchecked
