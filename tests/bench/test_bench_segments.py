@@ -36,7 +36,7 @@ def test_every_way_is_timed_beside_the_floor():
 
 
 def row(case, variant, metric, value, tokens, segments):
-    return Row("segments", case, variant, metric, "B", value, {"T": tokens, "S": segments})
+    return Row("segments", case, variant, metric, "B", float(value), {"T": tokens, "S": segments})
 
 
 def test_targets_are_read_off_their_own_rows():
