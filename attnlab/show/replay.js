@@ -6,7 +6,7 @@ const CSS = `
   --d:var(--al-dense,#3b6fb6);display:inline-block;max-width:100%;box-sizing:border-box;background:var(--p);color:var(--i);
   border:1px solid var(--r);border-radius:10px;font:15px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}
 .al-replay svg.al{display:block}
-.al.al-replay .al-card{stroke:none}
+.al.al-replay .al-card{stroke:none!important}
 .al-replay .al-bar{display:flex;align-items:center;gap:8px;padding:0 24px 18px}
 .al-replay button{width:38px;height:34px;padding:0;display:grid;place-items:center;cursor:pointer;background:var(--p);
   color:var(--i);border:1px solid var(--r);border-radius:7px}
