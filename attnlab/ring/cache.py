@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from . import laws
+from .checks import check_pointers, check_tensor
 from .rows import QUERY_ROWS, WORK_DTYPE, attend_rows
 
 
@@ -151,11 +152,11 @@ class RingCache:
         ValueError
             For another shape or device, or a chunk that breaks the cache law. Then nothing was written.
         """
-        self._check_tensor("k", k, (self._batch, self._heads, None, self._head_dim), self._k_rows.dtype)
+        check_tensor("k", k, (self._batch, self._heads, None, self._head_dim), self._k_rows)
         length = k.shape[2]
-        self._check_tensor("v", v, tuple(k.shape), self._k_rows.dtype)
+        check_tensor("v", v, tuple(k.shape), self._k_rows)
         if key_padding_mask is not None:
-            self._check_tensor("key_padding_mask", key_padding_mask, (self._batch, length), torch.bool)
+            check_tensor("key_padding_mask", key_padding_mask, (self._batch, length), self._padding)
         laws.check_cache(self._capacity, self._window, length)
 
         stop, done = self._written + length, 0
@@ -203,7 +204,7 @@ class RingCache:
         ValueError
             For another shape or device, more rows than tokens, or if the attend law is broken.
         """
-        self._check_tensor("q", q, (self._batch, None, None, self._head_dim), self._k_rows.dtype)
+        check_tensor("q", q, (self._batch, None, None, self._head_dim), self._k_rows)
         heads, length = q.shape[1:3]
         if heads == 0 or heads % self._heads:
             raise ValueError(
@@ -284,49 +285,14 @@ class RingCache:
             For missing or unknown entries, a state of another shape or window, or pointers that could not
             be. Then nothing has changed.
         """
-        if not isinstance(state_dict, Mapping):
-            raise TypeError(f"state_dict must be a mapping; got {type(state_dict).__name__}")
-        names = ("position", "highest", "window", "k", "v", "padding")
-        if set(state_dict) != set(names):
-            raise ValueError(f"state_dict must have the entries {', '.join(names)}; got {list(state_dict)}")
-        highest = laws.whole("state_dict['highest']", state_dict["highest"])
-        written = laws.whole("state_dict['position']", state_dict["position"])
-        window = laws.whole("state_dict['window']", state_dict["window"], least=1)
-        if window != self._window:
-            raise ValueError(f"state_dict['window'] must be the cache's, {self._window}; got {window}")
-        if written > highest:
-            raise ValueError(f"state_dict['position'] must be at most 'highest', {highest}; got {written}")
+        written, highest = check_pointers(state_dict, self._window)
         mine = {"k": self.k, "v": self.v, "padding": self._padding}
         for name, tensor in mine.items():
             label = f"state_dict['{name}']"
-            self._check_tensor(label, state_dict[name], tuple(tensor.shape), tensor.dtype, anywhere=True)
+            check_tensor(label, state_dict[name], tuple(tensor.shape), tensor, anywhere=True)
         laws.check_rollback(written, highest, self._window, self._capacity)
 
         for name, tensor in mine.items():
             tensor.copy_(state_dict[name])
         self._written, self._highest = written, highest
         self._masked = highest if self._padding.any() else 0
-
-    def _check_tensor(
-        self,
-        name: str,
-        tensor: Tensor,
-        shape: tuple[int | None, ...],
-        dtype: torch.dtype,
-        *,
-        anywhere: bool = False,
-    ) -> None:
-        """Raise unless it is a tensor of this dtype and shape (None for any size), on the cache's device."""
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} must be a torch Tensor; got {type(tensor).__name__}")
-        if tensor.dtype != dtype:
-            raise TypeError(f"{name} must have dtype {dtype}; got {tensor.dtype}")
-        sizes = tuple(tensor.shape)
-        if len(sizes) != len(shape) or any(
-            want not in (None, got) for want, got in zip(shape, sizes, strict=True)
-        ):
-            wanted = ", ".join("any" if size is None else str(size) for size in shape)
-            raise ValueError(f"{name} must have shape [{wanted}]; got {list(sizes)}")
-        device = self._padding.device
-        if not anywhere and tensor.device != device:
-            raise ValueError(f"{name} must be on {device}; got {tensor.device}")

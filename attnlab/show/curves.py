@@ -20,7 +20,7 @@ from attnlab.show.grid import Axes
 from attnlab.show.mpl_svg import figure_svg
 from attnlab.show.numeric import Number
 from attnlab.show.picture import Picture
-from attnlab.show.spread import spread
+from attnlab.show.spread import LINE_STEP, aside, spread
 from attnlab.show.svg import Svg, number
 from attnlab.show.text_width import text_width
 from attnlab.show.units import UNITS
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Curves", "curve_figure", "to_picture"]
 
-_LINE_STEP = 19.0
 # Where the cursor stands, its own words, and each curve that it meets with the y and the words there.
 _Cursor: TypeAlias = "tuple[Number, str, list[tuple[Curve, Number, str]]]"
 
@@ -144,7 +143,7 @@ class Curves:
             else:
                 at_edge.append((curve, x, y))
         wishes = [y for *_, y in at_edge]
-        places = spread(wishes, _LINE_STEP, self.axes.y + 4, self.axes.y + self.axes.height)
+        places = spread(wishes, LINE_STEP, self.axes.y + 4, self.axes.y + self.axes.height)
         for (curve, x, y), place in zip(at_edge, places, strict=True):
             if abs(place - y) > 3 or right - x > 3:
                 # A thin line leads from the end of the curve to a name that had to move.
@@ -164,9 +163,9 @@ class Curves:
         # Most curves rise, and above a rising curve on its left is free paper.
         to_left = px - 14 - widest > axes.x
         wishes = [axes.to_y(y) for _, y, _ in met]
-        offsets = [_clear(wish, wishes, to_left) for wish in wishes]
+        offsets = [aside(wish, wishes, to_left) for wish in wishes]
         near = [wish + offset for wish, offset in zip(wishes, offsets, strict=True)]
-        places = spread(near, _LINE_STEP, axes.y + 8, axes.y + axes.height - 6)
+        places = spread(near, LINE_STEP, axes.y + 8, axes.y + axes.height - 6)
         for (curve, _, text), wish, place in zip(met, wishes, places, strict=True):
             canvas.path(f"M{number(px)} {number(wish)}h0", stroke="paper", stroke_width=11, round_ends=True)
             canvas.path(f"M{number(px)} {number(wish)}h0", stroke=curve.role, stroke_width=8, round_ends=True)
@@ -268,20 +267,6 @@ def to_picture(figure: Figure, sentence: str, *, title: str | None = None) -> Pi
         place = (box.x0 * width, (1 - box.y1) * height, box.width * width, box.height * height)
         plots.append(Axes(*place, ax.get_xlim(), ax.get_ylim(), log_x, log_y).moved(MARGIN, top))
     return Picture(canvas.render(title=title or "", sentence=sentence), sentence, tuple(plots))
-
-
-def _clear(wish: Number, others: Sequence[Number], to_left: bool) -> Number:
-    """Return how far beside its curve a word stands, in pixels down.
-
-    Curves rise more often than not: below one on its right and above it on its left is free paper. Of curves
-    that meet the cursor close together, on its right the upper ones are named above and the lower ones below.
-    """
-    if to_left:
-        return -10
-    near = [other for other in others if abs(other - wish) < 2 * _LINE_STEP]
-    if len(near) == 1:
-        return 14
-    return -12 if wish <= sum(near) / len(near) else 16
 
 
 def _last(curve: Curve) -> tuple[Number, Number]:

@@ -1,4 +1,4 @@
-"""Moves labels apart: each as near to its wish as it can be, none closer to the next than a gap."""
+"""Finds places for labels: beside their curves, and none closer to the next than a gap."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from attnlab.show.numeric import Number
 
-__all__ = ["spread"]
+__all__ = ["LINE_STEP", "aside", "spread"]
+
+LINE_STEP = 19.0  # from one line of labels to the next, in pixels
 
 
 def spread(wishes: Sequence[Number], gap: Number, low: Number, high: Number) -> list[Number]:
@@ -29,3 +31,17 @@ def spread(wishes: Sequence[Number], gap: Number, low: Number, high: Number) -> 
     for rank, i in enumerate(order):
         out[i] = max(min(places[rank], top), low) + rank * gap
     return out
+
+
+def aside(wish: Number, others: Sequence[Number], to_left: bool) -> Number:
+    """Return how far beside its curve a word stands, in pixels down.
+
+    Curves rise more often than not: below one on its right and above it on its left is free paper. Of curves
+    that meet the cursor close together, on its right the upper ones are named above and the lower ones below.
+    """
+    if to_left:
+        return -10
+    near = [other for other in others if abs(other - wish) < 2 * LINE_STEP]
+    if len(near) == 1:
+        return 14
+    return -12 if wish <= sum(near) / len(near) else 16
