@@ -11,7 +11,7 @@ by side although neighbours overlap, so many blocks go to one call of the fused 
 The table of which key is visible, T x (W - 1 + T), is the same for all blocks. The backward pass hands the
 kernel the same views with the output and log-sum-exp of the forward pass: the weights are recomputed as
 exp(S - LSE) block by block, and the key and value gradients of overlapping blocks are added up. Memory is
-O(S * D), with a workspace of at most 4 * S rows for each of dK and dV; time is O(S * (W + T) * D).
+O(S * D), and the workspace of the backward pass does not grow with S; time is O(S * (W + T) * D).
 
 The kernel is the one that `torch.nn.functional.scaled_dot_product_attention` runs on the CPU, called by its
 own name because that function does not return the log-sum-exp. It follows FlashAttention-2 (Dao 2023,
@@ -20,6 +20,7 @@ https://arxiv.org/abs/2307.08691).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -35,6 +36,9 @@ __all__ = ["sliding_window_attention"]
 
 _kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _kernel_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+# dK and dV of so many blocks at once fit a processor's cache, where the overlaps are then added up.
+_WORKSPACE_BYTES = 4 * 2**20
 
 
 def sliding_window_attention(
@@ -67,7 +71,8 @@ def sliding_window_attention(
     return_lse : bool
         Also return the log-sum-exp of the scaled scores; it is differentiable too.
     block_size : int, optional
-        T, 1 or more; chosen from the window if not given. It changes speed and workspace alone.
+        T, 1 or more. If not given, it follows from the window, and the two passes differ in it. It changes
+        speed and workspace alone.
 
     Returns
     -------
@@ -75,14 +80,17 @@ def sliding_window_attention(
     lse : float32, or float64 for float64 inputs, [B, Hq, S]
         Only with ``return_lse``.
     """
-    rows = _block_size(window) if block_size is None else check_whole("block_size", block_size, least=1)
-    out, lse = _Blocks.apply(q, k, v, window, causal, rows)
+    if block_size is None:
+        sizes = _block_sizes(window)
+    else:
+        sizes = (check_whole("block_size", block_size, least=1),) * 2
+    out, lse = _Blocks.apply(q, k, v, window, causal, sizes)
     return (out, lse) if return_lse else out
 
 
-def _block_size(window: int) -> int:
-    """T: half the window, within bounds found by measuring: less wastes calls, more wastes keys."""
-    return min(max(window // 2, 64), 256)
+def _block_sizes(window: int) -> tuple[int, int]:
+    """T of the forward and of the backward pass, found by measuring: less wastes calls, more wastes keys."""
+    return 32, 64 if window >= 256 else 32
 
 
 class _Group(NamedTuple):
@@ -96,8 +104,8 @@ class _Group(NamedTuple):
     triangle: bool = False  # plain causal attention, which the kernel does without a mask
 
 
-def _plan(tokens: int, window: int, causal: bool, rows: int) -> Iterator[_Group]:
-    """Cut the queries into groups: what sticks out at either end by itself, all between in large groups."""
+def _plan(tokens: int, window: int, causal: bool, rows: int, most_keys: int) -> Iterator[_Group]:
+    """Cut the queries into groups: either end by itself, between them blocks of `most_keys` keys together."""
     after = 0 if causal else window - 1  # keys after the query
     start = 0
     if causal and tokens:
@@ -109,7 +117,7 @@ def _plan(tokens: int, window: int, causal: bool, rows: int) -> Iterator[_Group]
     while start < tokens:
         whole = (tokens - after - start) // rows if start >= window - 1 else 0
         if whole > 0:
-            blocks = min(whole, max(1, 4 * tokens // keys))  # what bounds the workspace of the backward pass
+            blocks = min(whole, max(1, most_keys // keys))
             yield _Group(start, blocks, rows, start - window + 1, keys)
             start += blocks * rows
         else:
@@ -122,10 +130,10 @@ def _plan(tokens: int, window: int, causal: bool, rows: int) -> Iterator[_Group]
 class _Blocks(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, window: int, causal: bool, rows: int
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, window: int, causal: bool, sizes: tuple[int, int]
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        ctx.settings = window, causal, rows
+        ctx.settings = window, causal, sizes[1]
         group = q.shape[1] // max(k.shape[1], 1)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         lse_dtype = torch.promote_types(q.dtype, torch.float32)
@@ -135,7 +143,8 @@ class _Blocks(torch.autograd.Function):
             for head in range(group):
                 queries = _joined(_every(q, group, head))
                 outs, lses = (_every(x, group, head).flatten(0, 1) for x in (out, lse))
-                for part in _plan(q.shape[2], window, causal, rows):
+                # A group's keys are views and its output is small, so all blocks may form one group.
+                for part in _plan(q.shape[2], window, causal, sizes[0], sys.maxsize):
                     result, sums = _kernel(
                         _query_blocks(queries, part),
                         _key_blocks(keys, part),
@@ -169,10 +178,11 @@ class _Blocks(torch.autograd.Function):
         dq = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         dk, dv = (torch.zeros(x.shape, dtype=total, device=q.device) for x in (k, v))
         keys, values = _joined(k), _joined(v)
+        most_keys = _WORKSPACE_BYTES // (keys.shape[0] * 2 * head_dim * q.element_size())
         for head in range(group):
             queries, outs, douts, lses = (_joined(_every(x, group, head)) for x in (q, out, dout, lse))
             dqs = _every(dq, group, head).flatten(0, 1)
-            for part in _plan(q.shape[2], window, causal, rows):
+            for part in _plan(q.shape[2], window, causal, rows, most_keys):
                 dq_part, dk_part, dv_part = _kernel_backward(
                     _query_blocks(douts, part),
                     _query_blocks(queries, part),

@@ -74,13 +74,24 @@ def test_memory_of_forward_and_backward_knows_no_table_of_scores(causal, with_ls
 
     q, k, v, dout = (torch.randn(1, heads, tokens, head_dim, requires_grad=i < 3) for i in range(4))
     peak = torch_peak(step, q, k, v, dout).peak_bytes
-    # dQ, dK, dV, the output, its product with dout and its gradient; then of one group of blocks at most
-    # 4 * S rows of each of dK and dV and S of dQ. A gradient of the log-sum-exp makes padded copies of five.
-    units = 6 + (4 + 4 + 1) + (5 if with_lse else 0)
-    # Rows of log-sum-exps, the padding column, and one table of T x (W + T).
-    small = heads * tokens * 4 * 8 + 2**20
+    # dQ, dK, dV, the output, its product with dout and its gradient. A gradient of the log-sum-exp makes
+    # padded copies of five.
+    units = 6 + (5 if with_lse else 0)
+    # One group of blocks: dK and dV, and less than that for dQ. Then log-sum-exps, the padding column, and
+    # one table of T x (W + T).
+    small = 2 * 4 * 2**20 + heads * tokens * 4 * 8 + 2**20
     assert peak <= units * unit + small
     assert peak < tokens * tokens * 4 / 2  # half of one head's scores
+
+
+def test_the_workspace_of_the_backward_pass_does_not_grow_with_the_sequence():
+    def workspace(tokens):
+        q, k, v, dout = (torch.randn(1, 2, tokens, 64, requires_grad=i < 3) for i in range(4))
+        out = sliding_window_attention(q, k, v, window=256)
+        peak = torch_peak(torch.autograd.grad, out, (q, k, v), dout).peak_bytes
+        return peak - 3 * q.nbytes  # beside dQ, dK and dV
+
+    assert workspace(16384) == workspace(8192)
 
 
 def test_the_forward_pass_alone_copies_no_keys():
