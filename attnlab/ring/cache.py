@@ -215,18 +215,20 @@ class RingCache:
         laws.check_attend(self._written, length, self._highest, self._window, self._capacity)
 
         grouped = q.unflatten(1, (self._heads, heads // self._heads))
-        out = torch.empty_like(grouped, memory_format=torch.contiguous_format)
-        lse = grouped.new_empty(grouped.shape[:-1], dtype=WORK_DTYPE[q.dtype])
+        parts = []
         for start in range(0, length, QUERY_ROWS):
-            rows = slice(start, min(start + QUERY_ROWS, length))
+            rows = grouped[:, :, :, start : start + QUERY_ROWS]
             position = self._written - length + start
             padding = (
                 self._padding if laws.oldest_visible(position + 1, self._window) < self._masked else None
             )
-            out[:, :, :, rows], lse[:, :, :, rows] = attend_rows(
-                grouped[:, :, :, rows], self.k, self.v, padding, position, window=self._window
-            )
-        out, lse = out.flatten(1, 2), lse.flatten(1, 2)
+            parts.append(attend_rows(rows, self.k, self.v, padding, position, window=self._window))
+        if len(parts) == 1:  # as when decoding: nothing to join, so nothing to copy
+            out, lse = parts[0]
+        else:
+            empty = grouped[:, :, :, :0], grouped[:, :, :, :0, 0].to(WORK_DTYPE[q.dtype])
+            out, lse = (torch.cat(x, dim=3) for x in zip(empty, *parts, strict=True))
+        out, lse = out.flatten(1, 2).to(q.dtype), lse.flatten(1, 2)
         return (out, lse) if return_lse else out
 
     def visible(self) -> Visible:

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from . import laws
+from .decode import attend_token
 
 QUERY_ROWS = 128  # queries handled at a time, which bounds the scores to this many rows of W - 1 + this many
 
@@ -52,6 +53,9 @@ def attend_rows(
     stop = position + length
     parts = laws.runs(oldest, stop, k.shape[2])
     work = WORK_DTYPE[q.dtype]
+    if length == 1 and padding is None and q.device.type == "cpu":
+        out, lse = attend_token(q.squeeze(3).to(work), k, v, parts)
+        return out.unsqueeze(3), lse.unsqueeze(3)
     rows = (q.to(work) * q.shape[-1] ** -0.5).flatten(2, 3)
     scores = torch.cat([rows @ k[:, :, i:j].to(work).mT for i, j in parts], dim=-1)
     scores = scores.unflatten(2, q.shape[2:4])

@@ -198,6 +198,15 @@ def test_everything_padded_gives_zero_and_minus_infinity():
     assert (out == 0).all() and (lse == -torch.inf).all()
 
 
+@pytest.mark.parametrize("written", [0, 3])
+def test_no_rows_give_no_rows(written):
+    cache = RingCache(2, 1, 4, 8, window=3)
+    cache.append(torch.ones(2, 1, written, 4), torch.ones(2, 1, written, 4))
+    out, lse = cache.attend(torch.ones(2, 2, 0, 4), return_lse=True)
+    assert out.shape == (2, 2, 0, 4)
+    assert lse.shape == (2, 2, 0)
+
+
 def test_no_graph_is_recorded():
     cache = make()
     x = torch.ones(B, HKV, 3, D, requires_grad=True)
