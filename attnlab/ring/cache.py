@@ -15,7 +15,7 @@ from torch import Tensor
 
 from . import laws
 from .checks import check_pointers, check_tensor
-from .rows import QUERY_ROWS, WORK_DTYPE, attend_rows
+from .rows import WORK_DTYPE, attend_newest
 
 
 class Visible(NamedTuple):
@@ -179,8 +179,8 @@ class RingCache:
     ):
         """Causal sliding-window attention of the newest tokens, which must be in the cache already.
 
-        Keys are read where they lie, in at most two runs of slots, and no slot outside them is read. Scores
-        are scaled by ``1 / sqrt(D)``. The result carries no gradient.
+        Keys are read from at most two runs of slots, and no slot outside them is read; a chunk on the CPU
+        copies its runs next to one another. Scores are scaled by ``1 / sqrt(D)``. There is no gradient.
 
         Parameters
         ----------
@@ -214,21 +214,15 @@ class RingCache:
             raise ValueError(f"q must have at most one row per token written, {self._written}; got {length}")
         laws.check_attend(self._written, length, self._highest, self._window, self._capacity)
 
-        grouped = q.unflatten(1, (self._heads, heads // self._heads))
-        parts = []
-        for start in range(0, length, QUERY_ROWS):
-            rows = grouped[:, :, :, start : start + QUERY_ROWS]
-            position = self._written - length + start
-            padding = (
-                self._padding if laws.oldest_visible(position + 1, self._window) < self._masked else None
-            )
-            parts.append(attend_rows(rows, self.k, self.v, padding, position, window=self._window))
-        if len(parts) == 1:  # as when decoding: nothing to join, so nothing to copy
-            out, lse = parts[0]
-        else:
-            empty = grouped[:, :, :, :0], grouped[:, :, :, :0, 0].to(WORK_DTYPE[q.dtype])
-            out, lse = (torch.cat(x, dim=3) for x in zip(empty, *parts, strict=True))
-        out, lse = out.flatten(1, 2).to(q.dtype), lse.flatten(1, 2)
+        oldest = max(0, self._written - length - self._window + 1)
+        out, lse = attend_newest(
+            q.unflatten(1, (self._heads, heads // self._heads)),
+            self.k,
+            self.v,
+            self._padding if oldest < self._masked else None,
+            self._written,
+            window=self._window,
+        )
         return (out, lse) if return_lse else out
 
     def visible(self) -> Visible:

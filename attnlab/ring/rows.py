@@ -8,8 +8,10 @@ from torch import Tensor
 
 from . import laws
 from .decode import attend_token
+from .strided import sliding_window_attention
 
 QUERY_ROWS = 128  # queries handled at a time, which bounds the scores to this many rows of W - 1 + this many
+CHUNK_ROWS = 32  # from so many queries on, it pays to lay the visible keys in order, for a fused kernel
 
 # float16 and bfloat16 are multiplied and summed in float32.
 WORK_DTYPE = {
@@ -18,6 +20,52 @@ WORK_DTYPE = {
     torch.float32: torch.float32,
     torch.float64: torch.float64,
 }
+
+
+def attend_newest(
+    q: Float[Tensor, "batch kv_heads group rows head_dim"],
+    k: Float[Tensor, "batch kv_heads capacity head_dim"],
+    v: Float[Tensor, "batch kv_heads capacity head_dim"],
+    padding: Bool[Tensor, "batch capacity"] | None,
+    written: int,
+    *,
+    window: int,
+) -> tuple[Float[Tensor, "batch heads rows head_dim"], Float[Tensor, "batch heads rows"]]:
+    """Attend with the newest tokens' queries: by a fused kernel where it can do it, else in blocks of rows.
+
+    Parameters
+    ----------
+    q, k, v, padding
+        As in `attend_rows`.
+    written : int
+        n; the last query is the token at n - 1.
+    window : int
+        W, keys visible, the query's own included.
+
+    Returns
+    -------
+    out : [B, H, L, D], of the dtype of q, lse : [B, H, L], float32 or float64
+        0 and -inf where nothing is visible.
+    """
+    length = q.shape[3]
+    fused = padding is None and q.device.type == "cpu"
+    if fused and length >= CHUNK_ROWS:
+        parts = laws.runs(max(0, written - length - window + 1), written, k.shape[2])
+        keys, values = (torch.cat([x[:, :, i:j] for i, j in parts], dim=2) for x in (k, v))
+        out, lse = sliding_window_attention(q.flatten(1, 2), keys, values, window=window, return_lse=True)
+        return out, lse
+    if fused and length == 1:
+        parts = laws.runs(laws.oldest_visible(written, window), written, k.shape[2])
+        out, lse = attend_token(q.squeeze(3).to(WORK_DTYPE[q.dtype]), k, v, parts)
+        return out.flatten(1, 2).unsqueeze(2).to(q.dtype), lse.flatten(1, 2).unsqueeze(2)
+    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    lse = q.new_empty(q.shape[:-1], dtype=WORK_DTYPE[q.dtype])
+    for start in range(0, length, QUERY_ROWS):
+        rows = slice(start, start + QUERY_ROWS)
+        out[:, :, :, rows], lse[:, :, :, rows] = attend_rows(
+            q[:, :, :, rows], k, v, padding, written - length + start, window=window
+        )
+    return out.flatten(1, 2), lse.flatten(1, 2)
 
 
 def attend_rows(
@@ -53,9 +101,6 @@ def attend_rows(
     stop = position + length
     parts = laws.runs(oldest, stop, k.shape[2])
     work = WORK_DTYPE[q.dtype]
-    if length == 1 and padding is None and q.device.type == "cpu":
-        out, lse = attend_token(q.squeeze(3).to(work), k, v, parts)
-        return out.unsqueeze(3), lse.unsqueeze(3)
     rows = (q.to(work) * q.shape[-1] ** -0.5).flatten(2, 3)
     scores = torch.cat([rows @ k[:, :, i:j].to(work).mT for i, j in parts], dim=-1)
     scores = scores.unflatten(2, q.shape[2:4])

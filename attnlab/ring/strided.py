@@ -43,8 +43,8 @@ _WORKSPACE_BYTES = 4 * 2**20
 
 def sliding_window_attention(
     q: Float[Tensor, "batch q_heads tokens head_dim"],
-    k: Float[Tensor, "batch kv_heads tokens head_dim"],
-    v: Float[Tensor, "batch kv_heads tokens head_dim"],
+    k: Float[Tensor, "batch kv_heads kv_tokens head_dim"],
+    v: Float[Tensor, "batch kv_heads kv_tokens head_dim"],
     *,
     window: int,
     causal: bool = True,
@@ -59,9 +59,10 @@ def sliding_window_attention(
 
     Parameters
     ----------
-    q : floating [B, Hq, S, D]
+    q : floating [B, Hq, L, D]
     k, v : floating [B, Hkv, S, D]
-        Hq is a multiple of Hkv. Strides are free; a layout that no view can express is copied once.
+        Hq is a multiple of Hkv. Strides are free; a layout that no view can express is copied once. If L < S,
+        the queries are the last L tokens.
     window : int
         W. With ``causal``, query p sees the W keys ``p - W < k <= p``, its own included. Without, it sees
         ``|p - k| < W``.
@@ -94,36 +95,41 @@ def _block_sizes(window: int) -> tuple[int, int]:
 
 
 class _Group(NamedTuple):
-    """Blocks of `rows` queries, side by side from `start`; the first one's keys begin at `key_start`."""
+    """Blocks of `rows` queries, side by side from row `start` of q; the first one's keys are at `key_start`.
+
+    The first query stands `ahead` tokens after its first key.
+    """
 
     start: int
     blocks: int
     rows: int
     key_start: int
     keys: int
+    ahead: int
     triangle: bool = False  # plain causal attention, which the kernel does without a mask
 
 
-def _plan(tokens: int, window: int, causal: bool, rows: int, most_keys: int) -> Iterator[_Group]:
+def _plan(q_len: int, kv_len: int, window: int, causal: bool, rows: int, most_keys: int) -> Iterator[_Group]:
     """Cut the queries into groups: either end by itself, between them blocks of `most_keys` keys together."""
-    after = 0 if causal else window - 1  # keys after the query
+    before, after = kv_len - q_len, 0 if causal else window - 1  # keys before row 0, and after a query
     start = 0
-    if causal and tokens:
-        start = min(window, tokens)
-        yield _Group(0, 1, start, 0, start, triangle=True)
-    elif window >= tokens:
-        rows = max(tokens, 1)  # everybody sees everything
+    if causal and before == 0 and q_len:
+        start = min(window, q_len)
+        yield _Group(0, 1, start, 0, start, 0, triangle=True)
+    elif not causal and window >= kv_len:
+        rows = max(q_len, 1)  # everybody sees everything
     keys = window - 1 + rows + after
-    while start < tokens:
-        whole = (tokens - after - start) // rows if start >= window - 1 else 0
+    while start < q_len:
+        position = before + start
+        whole = (kv_len - after - position) // rows if position >= window - 1 else 0
         if whole > 0:
             blocks = min(whole, max(1, most_keys // keys))
-            yield _Group(start, blocks, rows, start - window + 1, keys)
+            yield _Group(start, blocks, rows, position - window + 1, keys, window - 1)
             start += blocks * rows
         else:
-            stop = min(start + rows, tokens)
-            first, last = max(0, start - window + 1), min(stop + after, tokens)
-            yield _Group(start, 1, stop - start, first, last - first)
+            stop = min(start + rows, q_len)
+            first, last = max(0, position - window + 1), min(before + stop + after, kv_len)
+            yield _Group(start, 1, stop - start, first, last - first, position - first)
             start = stop
 
 
@@ -144,7 +150,7 @@ class _Blocks(torch.autograd.Function):
                 queries = _joined(_every(q, group, head))
                 outs, lses = (_every(x, group, head).flatten(0, 1) for x in (out, lse))
                 # A group's keys are views and its output is small, so all blocks may form one group.
-                for part in _plan(q.shape[2], window, causal, sizes[0], sys.maxsize):
+                for part in _plan(q.shape[2], k.shape[2], window, causal, sizes[0], sys.maxsize):
                     result, sums = _kernel(
                         _query_blocks(queries, part),
                         _key_blocks(keys, part),
@@ -182,7 +188,7 @@ class _Blocks(torch.autograd.Function):
         for head in range(group):
             queries, outs, douts, lses = (_joined(_every(x, group, head)) for x in (q, out, dout, lse))
             dqs = _every(dq, group, head).flatten(0, 1)
-            for part in _plan(q.shape[2], window, causal, rows, most_keys):
+            for part in _plan(q.shape[2], k.shape[2], window, causal, rows, most_keys):
                 dq_part, dk_part, dv_part = _kernel_backward(
                     _query_blocks(douts, part),
                     _query_blocks(queries, part),
@@ -250,7 +256,7 @@ def _bias(part: _Group, window: int, causal: bool, like: Tensor) -> Tensor | Non
     """0 where a key is visible and -inf elsewhere, [rows, keys]; None where the kernel needs no mask."""
     if part.triangle:
         return None
-    rows = torch.arange(part.rows, device=like.device)[:, None] + (part.start - part.key_start)
+    rows = torch.arange(part.rows, device=like.device)[:, None] + part.ahead
     distance = rows - torch.arange(part.keys, device=like.device)
     seen = distance < window
     seen &= (distance >= 0) if causal else (distance > -window)
