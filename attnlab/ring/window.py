@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnlab.intervals import check_whole
-from attnlab.ring import reference, strided, tiled
+from attnlab.ring import reference, strided, tiled, triton
 from attnlab.ring.order import TileOrder
 
 __all__ = ["IMPLS", "sliding_window_attention"]
@@ -19,7 +19,9 @@ _PATHS: dict[str, Callable[..., Any]] = {
     "reference": reference.sliding_window_attention,
     "tiled": tiled.sliding_window_attention,
     "strided": strided.sliding_window_attention,
+    "triton": triton.sliding_window_attention,
 }
+_FASTEST = {"cpu": "strided", "cuda": "triton"}  # by type of device
 IMPLS: tuple[str, ...] = ("auto", *_PATHS)
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -54,11 +56,12 @@ def sliding_window_attention(
         W, 1 or more; it may exceed S.
     causal : bool
     order : TileOrder
-        The outer loop over tiles. ``"tiled"`` follows it. ``"reference"`` has no tiles and ``"strided"``
-        leaves loops to its kernel: both accept the order and ignore it.
-    impl : {"auto", "reference", "tiled", "strided"}
+        The outer loop over tiles. ``"tiled"`` follows it. ``"reference"`` has no tiles, ``"strided"`` leaves
+        loops to its kernel, and those of ``"triton"`` are fixed: these accept the order and ignore it.
+    impl : {"auto", "reference", "tiled", "strided", "triton"}
         ``"reference"`` is dense and in float64 inside, ``"tiled"`` walks tiles in eager torch and runs on any
-        device, ``"strided"`` is fast and runs on the CPU. ``"auto"`` means ``"strided"``.
+        device, ``"strided"`` is fast and runs on the CPU, ``"triton"`` is fast and runs on a CUDA device, for
+        all dtypes but float64. ``"auto"`` means ``"strided"`` on the CPU and ``"triton"`` on CUDA.
     return_lse : bool
         Also return the log-sum-exp of the scaled scores.
 
@@ -83,26 +86,28 @@ def sliding_window_attention(
             raise TypeError(f"{name} must be a bool, got {type(flag).__name__}")
     if not isinstance(order, TileOrder):
         raise TypeError(f"order must be a TileOrder, got {type(order).__name__}")
-    path = _path(impl, q.device)
+    path = _path(impl, q)
     out, lse = _PATHS[path](q, k, v, window=window, causal=causal, order=order, return_lse=True)
     out, lse = out.to(q.dtype), lse.to(torch.promote_types(q.dtype, torch.float32))
     return (out, lse) if return_lse else out
 
 
-def _path(impl: str, device: torch.device) -> str:
+def _path(impl: str, q: Tensor) -> str:
     """The path that `impl` names, or an error that says which would run."""
     choices = ", ".join(map(repr, IMPLS))
     if not isinstance(impl, str):
         raise TypeError(f"impl must be one of {choices}, got {type(impl).__name__}")
-    if impl == "triton":
-        raise ValueError(f"impl 'triton' is not built yet; these are: {choices}")
     if impl not in IMPLS:
         raise ValueError(f"impl must be one of {choices}, got {impl!r}")
-    path = "strided" if impl == "auto" else impl
-    if path == "strided" and device.type != "cpu":
+    path = _FASTEST.get(q.device.type, "strided") if impl == "auto" else impl
+    others = "'reference', 'tiled' and 'strided'" if q.device.type == "cpu" else "'reference' and 'tiled'"
+    if path == "strided" and q.device.type != "cpu":
         raise ValueError(
-            f"impl {impl!r} needs tensors on the CPU, got q on {device}; "
-            "'reference' and 'tiled' would run there"
+            f"impl {impl!r} needs tensors on the CPU, got q on {q.device}; {others} would run there"
+        )
+    if path == "triton" and (problem := triton.obstacle(q.dtype, q.device)) is not None:
+        raise ValueError(
+            f"impl {impl!r} does not run: the Triton kernels {problem}; {others} would run there"
         )
     return path
 
