@@ -16,7 +16,7 @@ from attnlab.show.numeric import Number
 from attnlab.show.palette import colour
 from attnlab.show.theme import classes_in, style
 
-__all__ = ["FONT", "TEXT_SIZE", "Svg", "body_of", "escape", "number"]
+__all__ = ["FONT", "TEXT_SIZE", "Svg", "body_of", "box_path", "escape", "number"]
 
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif"
 TEXT_SIZE = 14.0
@@ -183,6 +183,11 @@ class Svg:
             f'aria-label="{escape(sentence)}"><title>{escape(title or sentence)}</title>'
             f"<desc>{escape(sentence)}</desc>{style(classes_in(body))}{body}</svg>"
         )
+
+
+def box_path(x: Number, y: Number, width: Number, height: Number) -> str:
+    """Return a rectangle as a piece of a path: many of them in one path are shorter than many elements."""
+    return f"M{number(x)} {number(y)}h{number(width)}v{number(height)}h{number(-width)}z"
 
 
 def body_of(svg: str) -> str:

@@ -15,7 +15,7 @@ from attnlab.show.text_width import text_width
 from attnlab.show.token_axes import TICK, TokenAxes
 from attnlab.tiles import DENSE, EDGE, SKIP, TileMap
 
-__all__ = ["tile_picture"]
+__all__ = ["tile_picture", "visited_tiles"]
 
 _LARGEST_TILE = 48.0
 _LEGEND = (
@@ -74,7 +74,7 @@ def tile_picture(
         raise ValueError(f"tiles must have at least one tile, got kinds of shape {kinds.shape}")
     counts = {kind: int(np.count_nonzero(kinds == kind)) for kind in (SKIP, EDGE, DENSE)}
     if sentence is None:
-        sentence = _visited(counts[EDGE] + counts[DENSE], counts[SKIP])
+        sentence = visited_tiles(counts[EDGE] + counts[DENSE], counts[SKIP])
 
     # Pixels per token, so that tiles keep their proportions and a ragged last tile is as small as it is.
     scale = min(side / max(tiles.q_len, tiles.kv_len), _LARGEST_TILE / min(tiles.block_q, tiles.block_kv))
@@ -111,7 +111,9 @@ def tile_picture(
     return Picture(canvas.render(title=title or "", sentence=sentence), sentence, (grid,))
 
 
-def _visited(visited: int, skipped: int) -> str:
+def visited_tiles(visited: int, skipped: int) -> str:
+    """Say how many tiles are visited and how many skipped."""
+
     def are(count: int) -> str:
         return f"{count:,} is" if count == 1 else f"{count:,} are"
 
