@@ -1,4 +1,4 @@
-"""The command line: ``attnlab doctor``, ``attnlab bench`` and ``attnlab lab``.
+"""The command line: ``attnlab doctor``, ``attnlab bench``, ``attnlab tune`` and ``attnlab lab``.
 
 Each command imports what it needs when it runs, so that ``attnlab doctor`` works where little is installed.
 """
@@ -43,6 +43,13 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--list", action="store_true", help="list the techniques and stop")
     bench.set_defaults(command=_bench)
 
+    tune = commands.add_parser("tune", help="find the block sizes that are fastest here, and keep them")
+    tune.add_argument("technique", choices=["ring"], help="whose block sizes")
+    tune.add_argument("--quick", action="store_true", help="few candidates and few rounds")
+    tune.add_argument("--json", metavar="PATH", type=Path, help="also write the record to this file")
+    tune.add_argument("--forget", action="store_true", help="remove what was kept and stop")
+    tune.set_defaults(command=_tune)
+
     lab = commands.add_parser("lab", help="open JupyterLab on the first notebook, on this machine only")
     lab.set_defaults(command=_lab)
     return parser
@@ -70,7 +77,7 @@ def _bench(arguments: argparse.Namespace) -> int:
         )
     path: Path | None = arguments.json
     # Asked before the run, which may take minutes, and not after it.
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+    if not _can_be_written(path):
         return _refuse(f"--json: {str(path)!r} is not a file in a folder that exists")
     if not known:
         return _refuse("there is nothing to measure: no technique has a module in attnlab.bench")
@@ -86,6 +93,32 @@ def _bench(arguments: argparse.Namespace) -> int:
         write_record(result.record(" ".join(command + ["--quick"] * arguments.quick)), path)
         print(f"Written to {path}.")
     return 1 if result.failures else 0
+
+
+def _tune(arguments: argparse.Namespace) -> int:
+    path: Path | None = arguments.json
+    if not _can_be_written(path):
+        return _refuse(f"--json: {str(path)!r} is not a file in a folder that exists")
+
+    from attnlab.bench.record import write_record
+    from attnlab.ring import tune
+
+    if arguments.forget:
+        print("The winners are forgotten." if tune.forget() else "There were no winners to forget.")
+        return 0
+    rows = tune.tune(quick=arguments.quick)
+    print(tune.table(rows))
+    command = "attnlab tune ring" + " --quick" * arguments.quick
+    print(f"Kept in {tune.save(rows, command)}.")
+    if path is not None:
+        write_record(tune.record(rows, command), path)
+        print(f"Written to {path}.")
+    return 0
+
+
+def _can_be_written(path: Path | None) -> bool:
+    """Whether no path was given, or one of a file in a folder that exists."""
+    return path is None or (not path.is_dir() and path.absolute().parent.is_dir())
 
 
 def _lab(arguments: argparse.Namespace) -> int:

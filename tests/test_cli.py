@@ -126,6 +126,70 @@ def test_nothing_to_measure_is_said(monkeypatch, capsys):
 
 
 @pytest.fixture
+def tuned_folder(tmp_path, monkeypatch):
+    """A cache directory of the test's own, and measurements that take no time."""
+    from attnlab.bench.rows import TIME, Row
+    from attnlab.ring import tune, tuned
+
+    asked = []
+
+    def measured(*, quick):
+        asked.append(quick)
+        params = tune.Setting("forward", 256, 64).params
+        return [
+            Row("ring", "tune", name, TIME, "s", seconds, params, samples=[seconds] * 3)
+            for name, seconds in (("default", 1.0), ("64", 0.5))
+        ]
+
+    monkeypatch.setattr(tuned, "folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(tune, "tune", measured)
+    tuned.forget_loaded()
+    yield tmp_path / "cache", asked
+    tuned.forget_loaded()
+
+
+def test_tune_prints_keeps_and_writes_the_winner(tuned_folder, tmp_path, capsys):
+    from attnlab.ring.tuned import tuned_block
+
+    folder, asked = tuned_folder
+    path = tmp_path / "run.json"
+    assert cli.main(["tune", "ring", "--quick", "--json", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "2.00x  winner" in said
+    assert f"Kept in {folder}." in said
+    assert asked == [True]
+    assert tuned_block(256, 64, "float32") == 64
+    record = read_record(path)
+    assert record.command == "attnlab tune ring --quick"
+    assert record == read_record(folder / "ring-tuning-record.json")
+
+
+def test_tune_forgets_without_measuring(tuned_folder, capsys):
+    folder, asked = tuned_folder
+    cli.main(["tune", "ring"])
+    assert cli.main(["tune", "ring", "--forget"]) == 0
+    assert capsys.readouterr().out.endswith("The winners are forgotten.\n")
+    assert list(folder.iterdir()) == []
+    assert cli.main(["tune", "ring", "--forget"]) == 0
+    assert capsys.readouterr().out == "There were no winners to forget.\n"
+    assert asked == [False]
+
+
+def test_tune_refuses_an_impossible_path_before_it_measures(tuned_folder, tmp_path, capsys):
+    _, asked = tuned_folder
+    assert cli.main(["tune", "ring", "--json", str(tmp_path / "nowhere" / "run.json")]) == 2
+    assert "--json" in capsys.readouterr().err
+    assert asked == []
+
+
+def test_tune_refuses_a_technique_that_has_nothing_to_tune(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["tune", "segments"])
+    assert stopped.value.code == 2
+    assert "choose from" in capsys.readouterr().err
+
+
+@pytest.fixture
 def notebooks(tmp_path, monkeypatch):
     """A checkout with two notebooks in place of the real one."""
     (tmp_path / "attnlab").mkdir()
