@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,17 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 settings.register_profile("laptop", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "laptop")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _untuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Test what is in the package, and not what a developer's machine was tuned to."""
+    from attnlab.ring import tuned
+
+    empty = tmp_path_factory.mktemp("untuned")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuned, "folder", lambda: empty)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -164,7 +164,8 @@ class RingCache:
             rows = slice(done, done + end - first)
             self.k[:, :, first:end] = k[:, :, rows]
             self.v[:, :, first:end] = v[:, :, rows]
-            self._padding[:, first:end] = False if key_padding_mask is None else key_padding_mask[:, rows]
+            if key_padding_mask is not None or self._masked:  # before the first mask, no bit is set
+                self._padding[:, first:end] = False if key_padding_mask is None else key_padding_mask[:, rows]
             done = rows.stop
         self._written, self._highest = stop, max(self._highest, stop)
         if key_padding_mask is not None:

@@ -31,6 +31,7 @@ from torch.autograd.function import once_differentiable
 
 from attnlab.intervals import check_whole
 from attnlab.ring.order import TileOrder
+from attnlab.ring.tuned import tuned_block
 
 __all__ = ["sliding_window_attention"]
 
@@ -72,8 +73,8 @@ def sliding_window_attention(
     return_lse : bool
         Also return the log-sum-exp of the scaled scores; it is differentiable too.
     block_size : int, optional
-        T, 1 or more. If not given, it follows from the window, and the two passes differ in it. It changes
-        speed and workspace alone.
+        T, 1 or more. If not given, it is what ``attnlab tune ring`` found on this machine, or else follows
+        from the window; the two passes may differ in it. It changes speed and workspace alone.
 
     Returns
     -------
@@ -82,16 +83,18 @@ def sliding_window_attention(
         Only with ``return_lse``.
     """
     if block_size is None:
-        sizes = _block_sizes(window)
+        sizes = _block_sizes(window, q.shape[-1], q.dtype)
     else:
         sizes = (check_whole("block_size", block_size, least=1),) * 2
     out, lse = _Blocks.apply(q, k, v, window, causal, sizes)
     return (out, lse) if return_lse else out
 
 
-def _block_sizes(window: int) -> tuple[int, int]:
+def _block_sizes(window: int, head_dim: int, dtype: torch.dtype) -> tuple[int, int]:
     """T of the forward and of the backward pass, found by measuring: less wastes calls, more wastes keys."""
-    return 32, 64 if window >= 256 else 32
+    forward = tuned_block(window, head_dim, dtype, kind="forward")
+    backward = tuned_block(window, head_dim, dtype, kind="backward")
+    return forward or 32, backward or (64 if window >= 256 else 32)
 
 
 class _Group(NamedTuple):
