@@ -47,14 +47,16 @@ def shape_for(batch: int) -> Shape:
     return Shape(batch, 8, HEAD_DIM, 1024, place.dtype, place.device)
 
 
-def decode(report: Report, batch: int, positions: Sequence[int], group: int = 1) -> None:
+def decode(
+    report: Report, batch: int, positions: Sequence[int], group: int = 1, window: int | None = None
+) -> None:
     """Time steps of every cache at every position, all interleaved; `group` query heads share a key head.
 
-    A ring takes longer where its window passes the end of its storage, so one timed call of the ring is one
-    whole turn, and its time is the mean over every place the write pointer can have.
+    A ring takes longer where its window passes the end of its storage, so one timed call of the ring is many
+    steps, a whole turn if that is not too long, and each call goes on where the last one stopped.
     """
     shape = shape_for(batch)
-    shape = replace(shape, heads=shape.heads // group, group=group)
+    shape = replace(shape, heads=shape.heads // group, group=group, window=window or shape.window)
     calls: dict[str, Callable[[], Any]] = {}
     about: dict[str, tuple[str, dict[str, Param], int]] = {}
     for position in _filled(shape, positions):
@@ -71,7 +73,7 @@ def decode(report: Report, batch: int, positions: Sequence[int], group: int = 1)
             if why:
                 skip(report, name, why, **params)
                 continue
-            steps = shape.capacity if name == RING else 1
+            steps = _turn(shape) if name == RING else 1
             label = f"{name} at {position}"
             calls[label] = _burst(make(shape, position), shape, steps)
             about[label] = name, params, steps
@@ -98,12 +100,12 @@ def bandwidth(report: Report, batch: int) -> None:
     window_bytes = shape.row_bytes * shape.window
     source = torch.ones(window_bytes // 2, dtype=torch.uint8, device=shape.device)
     target = torch.empty_like(source)
-    step = _burst(ring(shape, shape.capacity), shape, shape.capacity)
+    step = _burst(ring(shape, shape.capacity), shape, _turn(shape))
     calls: dict[str, Callable[[], Any]] = {RING: step, COPY: lambda: target.copy_(source)}
     timing = measure(calls, warmup=WARMUP, repeats=_rounds(report), min_sample=SAMPLE)
     params: dict[str, Param] = {"device": shape.device, "B": shape.batch, "W": shape.window}
     # A copy of half as many bytes reads them and writes them, so that it moves as many as the step reads.
-    for name, steps in ((RING, shape.capacity), (COPY, 1)):
+    for name, steps in ((RING, _turn(shape)), (COPY, 1)):
         rates = [window_bytes * steps / seconds / 1e9 for seconds in timing.samples[name]]
         report.add(
             name, BANDWIDTH, statistics.median(rates), "GB/s", params=params, baseline=COPY, samples=rates
@@ -137,8 +139,13 @@ def cache_bytes(report: Report, positions: Sequence[int]) -> None:
             report.add(name, CACHE, measured, "B", params=params, formula=formula, baseline=RING)
 
 
+def _turn(shape: Shape) -> int:
+    """Steps in one timed call of the ring: a whole turn, or a sixth of one that would take seconds."""
+    return shape.capacity if shape.capacity < 2048 else shape.capacity // 6
+
+
 def _rounds(report: Report) -> int:
-    """Few, because one sample of the ring is a whole turn of it."""
+    """Few, because one sample of the ring is many steps of it."""
     return 3 if report.quick else 7
 
 

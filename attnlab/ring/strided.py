@@ -21,8 +21,9 @@ https://arxiv.org/abs/2307.08691).
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -39,7 +40,7 @@ _kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _kernel_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 # dK and dV of so many blocks at once fit a processor's cache, where the overlaps are then added up.
-_WORKSPACE_BYTES = 4 * 2**20
+_WORKSPACE_BYTES = 8 * 2**20
 
 
 def sliding_window_attention(
@@ -94,7 +95,7 @@ def _block_sizes(window: int, head_dim: int, dtype: torch.dtype) -> tuple[int, i
     """T of the forward and of the backward pass, found by measuring: less wastes calls, more wastes keys."""
     forward = tuned_block(window, head_dim, dtype, kind="forward")
     backward = tuned_block(window, head_dim, dtype, kind="backward")
-    return forward or 32, backward or (64 if window >= 256 else 32)
+    return forward or 32, backward or min(max(window // 4, 32), 128)
 
 
 class _Group(NamedTuple):
@@ -109,7 +110,7 @@ class _Group(NamedTuple):
     key_start: int
     keys: int
     ahead: int
-    triangle: bool = False  # plain causal attention, which the kernel does without a mask
+    mask: Literal["table", "triangle", "none"] = "table"  # the kernel does a causal triangle without a table
 
 
 def _plan(q_len: int, kv_len: int, window: int, causal: bool, rows: int, most_keys: int) -> Iterator[_Group]:
@@ -118,9 +119,10 @@ def _plan(q_len: int, kv_len: int, window: int, causal: bool, rows: int, most_ke
     start = 0
     if causal and before == 0 and q_len:
         start = min(window, q_len)
-        yield _Group(0, 1, start, 0, start, 0, triangle=True)
-    elif not causal and window >= kv_len:
-        rows = max(q_len, 1)  # everybody sees everything
+        yield _Group(0, 1, start, 0, start, 0, "triangle")
+    elif not causal and window >= kv_len and q_len:
+        start = q_len
+        yield _Group(0, 1, q_len, 0, kv_len, before, "none")
     keys = window - 1 + rows + after
     while start < q_len:
         position = before + start
@@ -147,6 +149,7 @@ class _Blocks(torch.autograd.Function):
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         lse_dtype = torch.promote_types(q.dtype, torch.float32)
         lse = torch.empty(q.shape[:-1], dtype=lse_dtype, device=q.device)
+        mask_of = _masks(window, causal, q.dtype)
         if out.numel():
             keys, values = _joined(k), _joined(v)
             for head in range(group):
@@ -158,8 +161,8 @@ class _Blocks(torch.autograd.Function):
                         _query_blocks(queries, part),
                         _key_blocks(keys, part),
                         _key_blocks(values, part),
-                        is_causal=part.triangle,
-                        attn_mask=_bias(part, window, causal, q),
+                        is_causal=part.mask == "triangle",
+                        attn_mask=mask_of(part),
                     )
                     _query_blocks(outs, part).copy_(result)
                     _query_blocks(lses, part).copy_(sums)
@@ -187,6 +190,7 @@ class _Blocks(torch.autograd.Function):
         dq = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         dk, dv = (torch.zeros(x.shape, dtype=total, device=q.device) for x in (k, v))
         keys, values = _joined(k), _joined(v)
+        mask_of = _masks(window, causal, q.dtype)
         most_keys = _WORKSPACE_BYTES // (keys.shape[0] * 2 * head_dim * q.element_size())
         for head in range(group):
             queries, outs, douts, lses = (_joined(_every(x, group, head)) for x in (q, out, dout, lse))
@@ -200,8 +204,8 @@ class _Blocks(torch.autograd.Function):
                     _query_blocks(outs, part),
                     _query_blocks(lses, part),
                     0.0,
-                    part.triangle,
-                    attn_mask=_bias(part, window, causal, q),
+                    part.mask == "triangle",
+                    attn_mask=mask_of(part),
                     scale=head_dim**-0.5,
                 )
                 _query_blocks(dqs, part).copy_(dq_part)
@@ -255,14 +259,14 @@ def _add_overlapping(total: Tensor, parts: Tensor, part: _Group) -> None:
         _blocks(total, start, len(chosen), apart * part.rows, part.keys).add_(chosen)
 
 
-def _bias(part: _Group, window: int, causal: bool, like: Tensor) -> Tensor | None:
-    """0 where a key is visible and -inf elsewhere, [rows, keys]; None where the kernel needs no mask."""
-    if part.triangle:
-        return None
-    rows = torch.arange(part.rows, device=like.device)[:, None] + part.ahead
-    distance = rows - torch.arange(part.keys, device=like.device)
-    seen = distance < window
-    seen &= (distance >= 0) if causal else (distance > -window)
-    if bool(seen.all()):
-        return None
-    return torch.zeros(seen.shape, dtype=like.dtype, device=like.device).masked_fill_(~seen, -torch.inf)
+def _masks(window: int, causal: bool, dtype: torch.dtype) -> Callable[[_Group], Tensor | None]:
+    """What the kernel adds to the scores of a group; groups of a pass that look alike share one table."""
+
+    @cache
+    def table(rows: int, keys: int, ahead: int) -> Tensor | None:
+        distance = torch.arange(rows)[:, None] + ahead - torch.arange(keys)
+        seen = distance < window
+        seen &= (distance >= 0) if causal else (distance > -window)
+        return torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, -torch.inf)
+
+    return lambda part: table(part.rows, part.keys, part.ahead) if part.mask == "table" else None
