@@ -100,8 +100,8 @@ def _tune(arguments: argparse.Namespace) -> int:
     if not _can_be_written(path):
         return _refuse(f"--json: {str(path)!r} is not a file in a folder that exists")
 
+    from attnlab.bench import ring_tune as tune
     from attnlab.bench.record import write_record
-    from attnlab.ring import tune
 
     if arguments.forget:
         print("The winners are forgotten." if tune.forget() else "There were no winners to forget.")

@@ -128,8 +128,9 @@ def test_nothing_to_measure_is_said(monkeypatch, capsys):
 @pytest.fixture
 def tuned_folder(tmp_path, monkeypatch):
     """A cache directory of the test's own, and measurements that take no time."""
+    from attnlab.bench import ring_tune as tune
     from attnlab.bench.rows import TIME, Row
-    from attnlab.ring import tune, tuned
+    from attnlab.ring import tuned
 
     asked = []
 

@@ -17,8 +17,9 @@ What the room holds:
   by name. `attnlab.ring.transformers` puts the ring into Hugging Face models.
 - Training in bounded memory. `GradientRing` is the reverse sweep, and `truncation_loss_map` shows what is
   lost without it.
-- This machine. `attnlab.ring.tune` finds block sizes, `attnlab.ring.phases` times one call by phase, and
-  `attnlab.ring.trace` lists the addresses that a step reads.
+- This machine. `attnlab.ring.tuned` looks up the block sizes that ``attnlab tune ring`` found,
+  `attnlab.ring.phases` times one call by phase, and `attnlab.ring.trace` lists the addresses that a step
+  reads.
 """
 
 from __future__ import annotations

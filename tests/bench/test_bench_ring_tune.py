@@ -10,9 +10,10 @@ import sys
 import pytest
 import torch
 
+from attnlab.bench import ring_tune as tune
 from attnlab.bench.record import read_record
 from attnlab.bench.rows import TIME, Row
-from attnlab.ring import strided, tiled, tune, tuned
+from attnlab.ring import strided, tiled, tuned
 from attnlab.ring.reference import sliding_window_attention as reference
 
 FORWARD = tune.Setting("forward", 256, 64)

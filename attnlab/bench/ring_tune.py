@@ -1,8 +1,7 @@
 """Measure which block and tile sizes, and which order, run fastest on this machine, and keep the winners.
 
 ``attnlab tune ring`` runs this. `attnlab.ring.tuned` looks the winners up. A candidate wins only if it beats
-the default by more than `LEAST_GAIN`, paired round by round; otherwise the default stays. This module
-measures with `attnlab.bench`, which stands above the techniques, so nothing in this room imports it.
+the default by more than `LEAST_GAIN`, paired round by round; otherwise the default stays.
 """
 
 from __future__ import annotations
