@@ -40,7 +40,7 @@ _kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _kernel_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 # dK and dV of so many blocks at once fit a processor's cache, where the overlaps are then added up.
-_WORKSPACE_BYTES = 8 * 2**20
+_WORKSPACE_BYTES = 4 * 2**20
 
 
 def sliding_window_attention(
@@ -95,7 +95,7 @@ def _block_sizes(window: int, head_dim: int, dtype: torch.dtype) -> tuple[int, i
     """T of the forward and of the backward pass, found by measuring: less wastes calls, more wastes keys."""
     forward = tuned_block(window, head_dim, dtype, kind="forward")
     backward = tuned_block(window, head_dim, dtype, kind="backward")
-    return forward or 32, backward or min(max(window // 4, 32), 128)
+    return forward or 32, backward or (64 if window >= 256 else 32)
 
 
 class _Group(NamedTuple):

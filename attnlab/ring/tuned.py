@@ -1,9 +1,9 @@
 """Looks up what ``attnlab tune ring`` found fastest on this machine.
 
-`attnlab.bench.ring_tune` writes two files to the user's cache directory: a record of everything it measured, with
-this machine's description, and the winners, which are read here. They count only where they were measured:
-the processor, the cores, the number of threads and torch's version must be the same. A file that cannot be
-read, or was made elsewhere, is as good as none, and the defaults stay.
+`attnlab.bench.ring_tune` writes two files to the user's cache directory: a record of everything it measured,
+with this machine's description, and the winners, which are read here. They count only where they were
+measured: the processor, the cores, the number of threads and torch's version must be the same. A file that
+cannot be read, or was made elsewhere, is as good as none, and the defaults stay.
 
 Importing this module loads no framework.
 """
