@@ -115,13 +115,15 @@ class RingCache:
 
     @property
     def k(self) -> Float[Tensor, "batch kv_heads capacity head_dim"]:
-        """The keys in slot order, [B, H_kv, C, D]: a view of the storage."""
-        return self._k_rows[..., : self._head_dim]
+        """The keys in slot order, [B, H_kv, C, D]: a view of the storage, or the storage itself."""
+        rows = self._k_rows
+        return rows if rows.shape[3] == self._head_dim else rows[..., : self._head_dim]
 
     @property
     def v(self) -> Float[Tensor, "batch kv_heads capacity head_dim"]:
-        """The values in slot order, [B, H_kv, C, D]: a view of the storage."""
-        return self._v_rows[..., : self._head_dim]
+        """The values in slot order, [B, H_kv, C, D]: a view of the storage, or the storage itself."""
+        rows = self._v_rows
+        return rows if rows.shape[3] == self._head_dim else rows[..., : self._head_dim]
 
     @property
     def padding(self) -> Bool[Tensor, "batch capacity"]:
