@@ -146,7 +146,7 @@ def _turn(shape: Shape) -> int:
 
 def _rounds(report: Report) -> int:
     """Few, because one sample of the ring is many steps of it."""
-    return 3 if report.quick else 7
+    return 3 if report.quick else 11
 
 
 def _filled(shape: Shape, positions: Sequence[int]) -> list[int]:

@@ -221,7 +221,7 @@ def test_targets_are_read_off_their_own_rows():
     assert targets["forward and backward beside SDPA causal, S = 4,096, S / W = 8"].measured == 4.0
     assert targets["largest error of outputs"].met is True
     assert targets["largest error of gradients"].met is False
-    assert targets["decode: slowest over fastest position, 1k to 1M"].measured == pytest.approx(1.05)
+    assert targets["decode: slowest position beside position 1k, up to 1M"].measured == pytest.approx(1.05)
     better = "decode beside the better sliding cache of transformers, B = "
     assert targets[better + "1"].measured == pytest.approx(2.0)
     assert targets[better + "4"].met is None
