@@ -115,11 +115,11 @@ check_rollback = Exercise(
     returns="a list with the position after each step, unchanged by a step that is not taken",
     hints=Hints(
         [
-            "Taking back moves a pointer and nothing else. Which slots were overwritten depends on how far "
+            "Taking back moves a pointer and no key. Which slots were overwritten depends on how far "
             "the pointer has ever been.",
             "Keep two numbers: the position n, and h, the largest n there has been. The slots hold the "
             "tokens from h - C on. Which is the oldest key that the next query, at p, will ask for?",
-            "+k is safe if the capacity law holds for a chunk of k. Going back to p is safe if `p - window "
+            "+k is safe if the cache law holds for a chunk of k. Going back to p is safe if `p - window "
             "+ 1 >= highest - capacity`. Update `highest` only when a step is taken.",
         ]
     ),

@@ -6,9 +6,10 @@ the result.
 
 - `mask_picture`, `tile_picture`, `segment_picture` draw what the techniques work on.
 - `ring_picture`, `ring_replay` and `capacity_picture` draw a ring buffer, its pointers and what breaks it;
-  `schedule_picture`, `schedule_replay` and `two_level_picture` a walk over tiles; `merge_picture` the merge
-  of partial results; `heat_picture` and `sweep_replay` gradients through segments; `address_picture` the
-  bytes that are read. Functions that end in ``explorer_picture`` take plain numbers, for `explore`.
+  `window_picture` the tiles of a window, `schedule_picture`, `schedule_replay` and `two_level_picture` a walk
+  over them; `merge_picture` the merge of partial results; `heat_picture` and `sweep_replay` gradients
+  through segments; `address_picture` the bytes that are read. Functions that end in ``explorer_picture``
+  take plain numbers, for `explore`.
 - `roofline_picture` draws measurements under the limits of a machine.
 - `curve_figure` draws curves and moves a cursor over them; `to_picture` themes any matplotlib figure.
 - `explore` turns a picture's arguments into controls; `replay` scrubs through recorded steps.
@@ -44,6 +45,7 @@ from attnlab.show.roofline import RooflinePoint, roofline_picture
 from attnlab.show.schedule_levels import two_level_explorer_picture, two_level_picture
 from attnlab.show.schedule_picture import schedule_explorer_picture, schedule_picture, schedule_replay
 from attnlab.show.schedule_walks import Schedule, schedule
+from attnlab.show.schedule_window import window_picture
 from attnlab.show.segment_picture import segment_picture
 from attnlab.show.source import Source, show_source
 from attnlab.show.svg import Svg
@@ -96,4 +98,5 @@ __all__ = [
     "to_picture",
     "two_level_explorer_picture",
     "two_level_picture",
+    "window_picture",
 ]

@@ -19,6 +19,7 @@ from attnlab.show.token_axes import TICK, TokenAxes
 __all__ = ["heat_picture"]
 
 _SIDE, _BARS, _PANEL = 400.0, 120.0, 330.0
+_BETWEEN = 72.0  # from the map to the bars: tick labels and the name of the axis
 _SHADES = (0.4, 0.6, 0.8, 1.0)
 _TITLE = "Where truncation loses gradient"
 
@@ -67,11 +68,11 @@ def heat_picture(
     if segment_size < 1:
         raise ValueError(f"segment_size must be at least 1, got {segment_size}")
     axes = TokenAxes(
-        tokens, tokens, width=_SIDE, height=_SIDE, above=20, x_label="", y_label="query position"
+        tokens, tokens, width=_SIDE, height=_SIDE, above=20, x_label="key position", y_label="query position"
     )
     x = axes.left + _SIDE + 40
     canvas, top = open_card(
-        x + _PANEL + MARGIN, axes.top + _SIDE + 46 + _BARS + 44, title=title, sentence=sentence
+        x + _PANEL + MARGIN, axes.top + _SIDE + _BETWEEN + _BARS + 44, title=title, sentence=sentence
     )
     cell = _SIDE / tokens
     grid = Grid(axes.left, top + axes.top, _SIDE, _SIDE, cell, cell)
@@ -110,7 +111,8 @@ def _draw_cuts(canvas: Svg, grid: Grid, tokens: int, segment_size: int) -> None:
     cuts = [grid.cell_width * at for at in range(segment_size, tokens, segment_size)]
     # The lines leave the numbers between the two plots free.
     d = "".join(
-        f"M{number(grid.x + c)} {number(grid.y)}v{number(grid.height)}m0 40v{_BARS + 6:g}" for c in cuts
+        f"M{number(grid.x + c)} {number(grid.y)}v{number(grid.height)}m0 {_BETWEEN - 6:g}v{_BARS + 6:g}"
+        for c in cuts
     )
     d += "".join(f"M{number(grid.x)} {number(grid.y + c)}h{number(grid.width)}" for c in cuts)
     if d:
@@ -125,7 +127,7 @@ def _draw_cuts(canvas: Svg, grid: Grid, tokens: int, segment_size: int) -> None:
 
 
 def _draw_errors(canvas: Svg, grid: Grid, dk: np.ndarray, dv: np.ndarray) -> None:
-    top = grid.y + grid.height + 46
+    top = grid.y + grid.height + _BETWEEN
     base = top + _BARS
     halves = max(2, math.ceil(2 * float(np.max([dk, dv])) - 1e-9))
     most = halves / 2
@@ -160,7 +162,7 @@ def _draw_words(
     canvas.text(x + 34, y + 118, "nothing to lose", fill="quiet")
     canvas.path(f"M{number(x)} {number(y + 147)}h22", stroke="muted", stroke_width=1.5, dash="5 4")
     canvas.text(x + 34, y + 152, "the graph is cut", fill="quiet")
-    y = grid.y + grid.height + 46
+    y = grid.y + grid.height + _BETWEEN
     canvas.text(x, y + 4, "Relative error at each key", size=16, bold=True)
     for i, (role, name) in enumerate((("now", "dK, left bar"), ("edge", "dV, right bar"))):
         canvas.rect(x, y + 20 + i * 28, 20, 20, fill=role)

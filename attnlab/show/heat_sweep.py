@@ -72,7 +72,8 @@ def sweep_replay(
         overlay = Svg(*base.size)
         scene.draw_event(overlay, event)
         frames.append(Frame(overlay.inner(), f"{_say(event, i, len(events))} {held}"))
-    return replay(base, frames, title)
+    # In the middle of the sweep a still picture shows rows that wait; at its end none are left.
+    return replay(base, frames, title, still=len(frames) // 2)
 
 
 def _say(event: Sweep, step: int, steps: int) -> str:
@@ -115,8 +116,9 @@ class _Scene:
         return self._left, self._row(len(_ROWS)) + 92, wide
 
     def draw_base(self, canvas: Svg, segments: list[tuple[int, int]]) -> None:
-        for i, name in enumerate(_ROWS):
-            canvas.text(self._left - 14, self._row(i) + 20, name, fill="quiet", anchor="end")
+        names = [(self._left - 14, self._row(i) + 20, name) for i, name in enumerate(_ROWS)]
+        canvas.texts(names, fill="quiet", anchor="end")
+        for i in range(len(_ROWS)):
             x, wide = self._to_x(0), self._to_x(self.tokens) - self._to_x(0)
             canvas.rect(x, self._row(i), wide, _BAR, fill="skip")
         base = self._row(len(_ROWS)) - 8
@@ -168,7 +170,7 @@ class _Scene:
                     continue
                 canvas.rect(left, self._row(i), wide, _BAR, fill=role)
                 if role == "edge":
-                    canvas.path(hatch(left, self._row(i), wide, _BAR, 8), stroke="paper", opacity=0.75)
+                    canvas.path(hatch(left, self._row(i), wide, _BAR, 12), stroke="paper", opacity=0.75)
         at = self._to_x(event.start)
         canvas.line(at, self.y - 14, at, self._row(len(_ROWS)) - 8, stroke="now", width=1.8)
         held = np.arange(*event.carried_out)

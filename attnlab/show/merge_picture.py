@@ -56,7 +56,7 @@ def merge_picture(permutation: int = 0, *, seed: int = 7) -> Picture:
     # Rounding differs from machine to machine, so the difference is said as a bound.
     bound = 10.0 ** math.ceil(math.log10(max(away, 1e-14)))
     sentence = (
-        f"Merged in the order {named}. In all {orders} orders the result differs from dense attention by "
+        f"Merged in the order {named}. In all {orders} orders the result differs from full attention by "
         f"{'less than' if away < bound else 'at most'} {bound:.0e}."
     )
     canvas, top = open_card(900, 70 + TILES * _ROW + 84, title=_TITLE, sentence=sentence)
@@ -99,7 +99,7 @@ def merge_picture(permutation: int = 0, *, seed: int = 7) -> Picture:
     canvas.text(left - 14, y + 34, "O / l", anchor="end", bold=True)
     words = [(left + i * 190, y + 34, _write(float(x), 12)) for i, x in enumerate(out)]
     canvas.texts(words, size=16, fill="better-text", bold=True)
-    canvas.text(left - 14, y + 62, "dense", anchor="end", fill="quiet")
+    canvas.text(left - 14, y + 62, "all at once", anchor="end", fill="quiet")
     canvas.texts(
         [(left + i * 190, y + 62, _write(float(x), 12)) for i, x in enumerate(exact)], size=16, fill="quiet"
     )

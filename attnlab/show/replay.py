@@ -41,7 +41,7 @@ class Frame:
     sentence: str
 
 
-def replay(base: Picture, frames: Sequence[Frame], title: str) -> Replay:
+def replay(base: Picture, frames: Sequence[Frame], title: str, *, still: int = -1) -> Replay:
     """Make a replay.
 
     Parameters
@@ -52,11 +52,13 @@ def replay(base: Picture, frames: Sequence[Frame], title: str) -> Replay:
         The steps, at least one.
     title
         Title of the whole.
+    still
+        The step that is shown where nothing moves; by default the last, which shows what the others led to.
 
     Raises
     ------
     ValueError
-        If there is no frame, the title is empty, or the base has a header of its own.
+        If there is no frame, the title is empty, the base has a header of its own, or there is no such step.
     """
     if 'class="al-sentence"' in base.svg:
         raise ValueError("base must be drawn with title=None: the replay writes title and sentence itself")
@@ -64,16 +66,19 @@ def replay(base: Picture, frames: Sequence[Frame], title: str) -> Replay:
         raise ValueError("frames must hold at least one frame, got none")
     if not title.strip():
         raise ValueError(f"title must not be empty, got {title!r}")
-    return Replay(base, tuple(frames), title)
+    if not -len(frames) <= still < len(frames):
+        raise ValueError(f"still must name one of {len(frames)} frames, got {still}")
+    return Replay(base, tuple(frames), title, still)
 
 
 class Replay:
     """Steps to scrub through; made by `replay`. ``index`` is the step that is shown."""
 
-    def __init__(self, base: Picture, frames: tuple[Frame, ...], title: str) -> None:
+    def __init__(self, base: Picture, frames: tuple[Frame, ...], title: str, still: int = -1) -> None:
         self._base = base
         self._frames = frames
         self._title = title
+        self._still = still
         self._index = 0
         self._widget: Any = None
 
@@ -159,8 +164,7 @@ class Replay:
         return Picture(canvas.render(title=self._title, sentence=sentence), sentence, plots)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        # Where nothing moves, the last step shows what the others led to.
-        return live_bundle(self.widget, self.frame(-1))
+        return live_bundle(self.widget, self.frame(self._still))
 
     def __repr__(self) -> str:
         return f"Replay({self._title!r}, step {self.index + 1} of {len(self)})"

@@ -17,9 +17,10 @@ from attnlab.show.ring_state import RingState
 from attnlab.show.svg import Svg, number
 from attnlab.show.text_width import text_width
 
-__all__ = ["STALE", "STALE_OPACITY", "RingDial"]
+__all__ = ["HATCH_OPACITY", "STALE", "STALE_OPACITY", "RingDial"]
 
-STALE, STALE_OPACITY = "hatch", 0.55  # how what is still there and no longer seen is filled
+STALE, STALE_OPACITY = "muted", 0.6  # how what is still there and no longer seen is filled
+HATCH_OPACITY = 0.7  # of the lines on padding, over which a position is written
 
 _OUTER, _INNER = 156.0, 108.0
 _MIDDLE, _THICK = (_OUTER + _INNER) / 2, _OUTER - _INNER
@@ -53,7 +54,7 @@ class RingDial:
         words = []
         for slot in range(self.capacity):
             x, y = self._at(slot + 0.5, _SLOT_AT)
-            words.append((x, y + 4.5, str(slot)))
+            words.append((round(x, 1), round(y + 4.5, 1), str(slot)))
         canvas.texts(words, size=_SLOT, fill="quiet", anchor="middle")
 
     def draw_state(self, canvas: Svg, state: RingState) -> None:
@@ -123,7 +124,7 @@ class RingDial:
                 (x0, y0), (x1, y1) = self._at(low, _INNER + 2), self._at(high, _OUTER - 2)
                 d += f"M{number(x0)} {number(y0)}L{number(x1)} {number(y1)}"
         if d:
-            canvas.path(d, stroke="hatch")
+            canvas.path(d, stroke="muted", opacity=HATCH_OPACITY)
 
     def _positions(self, canvas: Svg, held: np.ndarray, visible: np.ndarray) -> None:
         arc = 2 * math.pi * _MIDDLE / self.capacity - _GAP

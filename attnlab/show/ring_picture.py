@@ -10,7 +10,7 @@ from attnlab.show.card import MARGIN, open_card
 from attnlab.show.hatch import hatch
 from attnlab.show.numeric import Number
 from attnlab.show.picture import Picture
-from attnlab.show.ring_dial import STALE, STALE_OPACITY, RingDial
+from attnlab.show.ring_dial import HATCH_OPACITY, STALE, STALE_OPACITY, RingDial
 from attnlab.show.ring_state import RingState
 from attnlab.show.ring_timeline import RingTimeline
 from attnlab.show.svg import Svg
@@ -74,7 +74,11 @@ class RingScene:
         canvas.text(self._panel, self.top + 16, "The absolute timeline", size=16, bold=True)
         self.timeline.draw_axis(canvas)
         canvas.text(self._panel, self._legend - 22, "The slots", size=16, bold=True)
-        for i, (role, meaning) in enumerate(_LEGEND):
+        meanings = [
+            (self._panel + 62, self._legend + 15 + i * 28, meaning) for i, (_, meaning) in enumerate(_LEGEND)
+        ]
+        canvas.texts(meanings, fill="quiet")
+        for i, (role, _) in enumerate(_LEGEND):
             y = self._legend + i * 28
             canvas.rect(
                 self._panel,
@@ -82,12 +86,11 @@ class RingScene:
                 20,
                 20,
                 fill=role,
-                stroke=None if role == "dense" else "hatch",
+                stroke="hatch" if role in ("pad", "skip") else None,
                 opacity=STALE_OPACITY if role == STALE else 1,
             )
             if role == "pad":
-                canvas.path(hatch(self._panel, y, 20, 20, 7), stroke="hatch")
-            canvas.text(self._panel + 62, y + 15, meaning, fill="quiet")
+                canvas.path(hatch(self._panel, y, 20, 20, 7), stroke="muted", opacity=HATCH_OPACITY)
 
     def draw_state(self, canvas: Svg, state: RingState) -> None:
         """Draw what moves."""

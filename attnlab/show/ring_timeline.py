@@ -50,8 +50,8 @@ class RingTimeline:
     def draw_axis(self, canvas: Svg) -> None:
         """Draw the axis and the names of the bars."""
         base = self.y + 22 + len(_ROWS) * _STEP
-        for i, name in enumerate(_ROWS):
-            canvas.text(self._left - 10, self._row(i) + 13.5, name, size=TICK, fill="quiet", anchor="end")
+        names = [(self._left - 10, self._row(i) + 13.5, name) for i, name in enumerate(_ROWS)]
+        canvas.texts(names, size=TICK, fill="quiet", anchor="end")
         canvas.line(self._left, base, self._right, base, stroke="muted")
         spacing = text_width(f"{self.tokens:,}", TICK) + 16
         ticks = tick_positions(max(self.tokens, 1), self._right - self._left, spacing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise, starmap
 
 import numpy as np
 
@@ -47,7 +48,13 @@ def band(mask: Mask, q_len: int, kv_len: int, *, corners: bool) -> str:
         right = [(int(high[0]) - 1, 0), *((int(h), int(r) + 1) for r, h in zip(rows, high, strict=True))]
         left = [*((int(a), int(r)) for r, a in zip(rows, low, strict=True)), (int(low[-1]) + 1, q_len)]
     points = _bends([*right, *reversed(left)])
-    return "M" + "L".join(f"{x} {y}" for x, y in points) + "z"
+    return "M{} {}".format(*points[0]) + "".join(starmap(_line, pairwise(points))) + "z"
+
+
+def _line(start: tuple[int, int], stop: tuple[int, int]) -> str:
+    """A line to the next corner, in as few characters as it takes."""
+    x, y = stop
+    return f"H{x}" if y == start[1] else f"V{y}" if x == start[0] else f"L{x} {y}"
 
 
 def _bends(points: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from attnlab.show.numeric import Number
 from attnlab.show.schedule_steps import TENSORS, RowSoFar, Step
-from attnlab.show.svg import Svg, number
+from attnlab.show.svg import TEXT_SIZE, Svg, number
 from attnlab.show.text_width import text_width
 from attnlab.show.token_axes import TICK
 from attnlab.show.units import UNITS
@@ -16,8 +16,9 @@ __all__ = ["SchedulePanel"]
 
 _NAMES = {"q": "Q", "k": "K", "v": "V", "o": "O", "partial": "m, l, O", "all": "all"}
 _BOXES, _BOX_GAP, _BOX = (74.0, 74.0, 74.0, 100.0), 8.0, 50.0
-_ROW, _BAR = 28.0, 10.0
-_STATE, _STATES = 394.0, ("m", "l", "|O|")
+_ROW, _BAR, _BELOW = 32.0, 11.0, 14.0  # a row has two bars, the second so far below the first
+_BARS, _LINE = 166.0, 9.5  # where the rows begin, and the foot of the number at the end of a bar
+_STATE, _STATES = 410.0, (("m", 0.0), ("l", 100.0), ("length of O", 196.0))
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class SchedulePanel:
         Top left corner, in pixels.
     shown, other : str
         The name of the order that is shown, and of the one that it is compared with.
+    head_dim, bytes_per_element : int
+        Of the tensors whose bytes are shown.
     most : int
         Bytes of the longest bar.
     """
@@ -38,6 +41,8 @@ class SchedulePanel:
     y: Number
     shown: str
     other: str
+    head_dim: int
+    bytes_per_element: int
     most: int
 
     WIDTH = sum(_BOXES) + 3 * _BOX_GAP
@@ -58,18 +63,22 @@ class SchedulePanel:
         for down, heading in (
             (14, "On chip"),
             (114, "Bytes moved so far, one head"),
-            (372, "One query, so far"),
+            (388, "One query, so far"),
         ):
             canvas.text(self.x, self.y + down, heading, size=16, bold=True)
         words = [
-            (self._bars - 10, self._row(i) + 14.5, _NAMES[name]) for i, name in enumerate((*TENSORS, "all"))
+            (self._bars - 10, self._row(i) + (_BELOW + _BAR) / 2 + 4.5, _NAMES[name])
+            for i, name in enumerate((*TENSORS, "all"))
         ]
         canvas.texts(words, size=TICK, fill="quiet", anchor="end")
         canvas.path("".join(self._box(i) for i in range(len(_BOXES))), stroke="better", stroke_width=1.5)
         x, y = self.x, self.y + _STATE
         canvas.rect(x, y + 10, self.WIDTH, 8, fill="skip")
-        canvas.texts([(x + i * self.WIDTH / 3, y + 46, name) for i, name in enumerate(_STATES)], fill="quiet")
-        x, y = self.x, self.y + 134
+        canvas.texts([(x + right, y + 46, name) for name, right in _STATES], fill="quiet")
+        number_size = f"{self.bytes_per_element} byte{'s' if self.bytes_per_element > 1 else ''} a number"
+        sizes = f"D = {self.head_dim}, {number_size}"
+        canvas.text(self.x, self.y + 132, sizes, size=TICK, fill="quiet")
+        x, y = self.x, self.y + 153
         for role, name in (("dense", self.shown), ("muted", f"{self.other} at the same step")):
             canvas.rect(x, y - 10, 12, 12, fill=role)
             canvas.text(x + 19, y, name, size=TICK, fill=f"{role}-text", bold=role == "dense")
@@ -102,11 +111,12 @@ class SchedulePanel:
         canvas.texts(notes, size=TICK, fill="quiet", anchor="middle")
 
     def _row(self, i: int) -> Number:
-        return self.y + 150 + i * _ROW + (8 if i == len(TENSORS) else 0)
+        return self.y + _BARS + i * _ROW + (6 if i == len(TENSORS) else 0)
 
     def _bytes(self, canvas: Svg, moved: Mapping[str, int], other: Mapping[str, int]) -> None:
         mine, theirs = ([*(amounts[t] for t in TENSORS), sum(amounts.values())] for amounts in (moved, other))
-        for role, values, down in (("dense", mine, 0.0), ("muted", theirs, _BAR + 1)):
+        write = UNITS["bytes"].write
+        for role, fill, values, down in (("dense", "ink", mine, 0.0), ("muted", "quiet", theirs, _BELOW)):
             d = ""
             for i, value in enumerate(values):
                 wide = number(round(value * self._scale, 1))
@@ -117,15 +127,11 @@ class SchedulePanel:
                 )
             if d:
                 canvas.path(d, fill=role)
-        ends = [round(self._bars + max(pair) * self._scale + 7, 1) for pair in zip(mine, theirs, strict=True)]
-        lines = [14.5] * len(TENSORS) + [8.0]  # only the totals have a line for each order
-        write = UNITS["bytes"].write
-        words = [
-            (x, self._row(i) + down, write(value))
-            for i, (x, down, value) in enumerate(zip(ends, lines, mine, strict=True))
-        ]
-        canvas.texts(words, size=TICK)
-        canvas.text(ends[-1], self._row(len(TENSORS)) + 23, write(theirs[-1]), size=TICK, fill="quiet")
+            words = [
+                (round(self._bars + value * self._scale + 7, 1), self._row(i) + down + _LINE, write(value))
+                for i, value in enumerate(values)
+            ]
+            canvas.texts(words, size=TICK, fill=fill)
 
     def _state(self, canvas: Svg, row: RowSoFar) -> None:
         x, y = self.x, self.y + _STATE
@@ -136,7 +142,7 @@ class SchedulePanel:
         m = f"{row.m:.3f}".replace("-", "−") if row.seen else "−∞"
         size = float((row.o**2).sum() ** 0.5)
         words = [
-            (round(x + i * self.WIDTH / 3 + text_width(name, TICK) + 10), y + 46, text)
-            for i, (name, text) in enumerate(zip(_STATES, (m, f"{row.l:.3f}", f"{size:.3f}"), strict=True))
+            (round(x + right + text_width(name, TEXT_SIZE) + 8), y + 46, text)
+            for (name, right), text in zip(_STATES, (m, f"{row.l:.3f}", f"{size:.3f}"), strict=True)
         ]
         canvas.texts(words, bold=True)

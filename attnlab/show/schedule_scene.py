@@ -51,7 +51,8 @@ class ScheduleScene:
         shown = self.shown
         most = max(sum(steps[-1].moved.values()) for steps in (shown.steps, shown.other))
         x = round(self.axes.left + _SIDE + _PANEL_GAP)
-        return SchedulePanel(x, self.top, shown.order, shown.other_order, most)
+        sizes = shown.head_dim, shown.bytes_per_element
+        return SchedulePanel(x, self.top, shown.order, shown.other_order, *sizes, most)
 
     @property
     def width(self) -> Number:

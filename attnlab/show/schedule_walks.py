@@ -24,8 +24,8 @@ class Schedule:
         Of a window mask.
     order : str
         The order that is shown, a key of `ORDERS`.
-    head_dim : int
-        D, of the bytes and of the data behind (m, l, O).
+    head_dim, bytes_per_element : int
+        Of Q, K, V and O in the bytes; the data behind (m, l, O) have this D too.
     steps, other : list of Step
         Of this order and of the other one, equally many.
     """
@@ -33,6 +33,7 @@ class Schedule:
     tiles: TileMap
     order: str
     head_dim: int
+    bytes_per_element: int
     steps: list[Step] = field(repr=False)
     other: list[Step] = field(repr=False)
 
@@ -77,4 +78,4 @@ def schedule(
         for name, value in ORDERS.items()
     }
     mine = steps.pop(order)
-    return Schedule(tiles, order, head_dim, mine, *steps.values())
+    return Schedule(tiles, order, head_dim, bytes_per_element, mine, *steps.values())

@@ -68,6 +68,19 @@ def test_the_sweep_goes_from_the_last_segment_to_the_first():
     assert [p % 11 for _, p in sorted(places)] == list(range(11))
 
 
+def test_a_notebook_keeps_a_step_in_which_rows_wait():
+    replayed = sweep_replay(events(64, 12, 16), 12)
+    kept = replayed._repr_mimebundle_()
+    assert kept["text/plain"] == replayed.frame(2).sentence
+    assert "wait for earlier queries" in kept["text/plain"]
+    assert kept["image/svg+xml"] == replayed.frame(2).svg
+
+
+def test_both_plots_of_the_heat_map_name_their_axis():
+    words = [word.text for word in words_of(heat(24, 5, 8)[0].svg)]
+    assert words.count("key position") == 2
+
+
 @pytest.mark.parametrize(("tokens", "window", "segment"), [(64, 12, 16), (500, 49, 37), (5, 1, 1), (3, 2, 8)])
 def test_no_words_collide_in_the_sweep(tokens, window, segment):
     replayed = sweep_replay(events(tokens, window, segment), window)

@@ -26,7 +26,7 @@ def test_every_order_gives_the_numbers_of_dense_attention():
 
 
 def test_the_order_is_named():
-    end = "In all 120 orders the result differs from dense attention by less than 1e-14."
+    end = "In all 120 orders the result differs from full attention by less than 1e-14."
     assert merge_picture(0).sentence == f"Merged in the order 1, 2, 3, 4, 5. {end}"
     assert merge_picture(119).sentence == f"Merged in the order 5, 4, 3, 2, 1. {end}"
     assert re.findall(r">\+ tile (\d)<", merge_picture(77).svg) == ["4", "1", "5", "3", "2"]

@@ -89,6 +89,8 @@ def test_bad_replays_are_named():
         replay(base, [Frame("", "One.")], " ")
     with pytest.raises(ValueError, match="base must be drawn with title=None"):
         replay(tile_picture(tile_map(causal(), 512, 512, 128)), [Frame("", "One.")], "Title")
+    with pytest.raises(ValueError, match="still must name one of 1 frames, got 1"):
+        replay(base, [Frame("", "One.")], "Title", still=1)
     shown = steps()
     with pytest.raises(ValueError, match=r"index must be in \[0, 10\), got 10"):
         shown.index = 10

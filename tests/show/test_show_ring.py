@@ -13,6 +13,8 @@ from show.show_texts import check_words, words_of
 
 from attnlab.ring import RingCache
 from attnlab.show import read_ring, ring_explorer_picture, ring_picture, ring_replay, ring_states
+from attnlab.show.palette import colour, contrast
+from attnlab.show.ring_dial import STALE, STALE_OPACITY
 
 
 def test_the_sentence_of_the_sketch():
@@ -100,6 +102,15 @@ def test_the_pointers_have_their_colours():
     assert re.search(r'class="s-now" fill="none" stroke="#c8375b"', svg)
     assert re.search(r'class="f-better-text"[^>]*>read<', svg)
     assert re.search(r'class="s-better" fill="none" stroke="#2a9d78"', svg)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_is_no_longer_seen_stands_out_from_an_empty_slot(theme):
+    paper, stale, empty = (getattr(colour(role), theme) for role in ("paper", STALE, "skip"))
+    pairs = [(int(paper[i : i + 2], 16), int(stale[i : i + 2], 16)) for i in (1, 3, 5)]
+    seen = "#" + "".join(f"{round(a + (b - a) * STALE_OPACITY):02x}" for a, b in pairs)
+    assert contrast(seen, empty) > 1.6
+    assert contrast(seen, getattr(colour("ink"), theme)) > 4.5
 
 
 def test_an_empty_ring_has_no_read_pointer():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from xml.etree import ElementTree
 
@@ -22,10 +23,12 @@ from attnlab.show import (
     schedule_replay,
     two_level_explorer_picture,
     two_level_picture,
+    window_picture,
 )
 from attnlab.show.outline import outline
 from attnlab.show.schedule_map import band
 from attnlab.show.schedule_steps import TENSORS, row_so_far, steps_of
+from attnlab.show.units import UNITS
 from attnlab.tiles import DENSE, EDGE, tile_map
 
 
@@ -91,17 +94,59 @@ def test_both_orders_stand_side_by_side():
     words = [word.text for word in words_of(schedule_picture(shown, 91).svg)]
     assert "Q-major" in words and "K-major at the same step" in words
     # 91 tiles of 128 x 64 bfloat16 numbers are 1.42 MiB.
-    assert words.count("1.42 MiB") == 2
+    assert words.count("1.42 MiB") == 3  # K and V, and Q in the other order
     assert "0" in words  # in this order no unfinished state travels
     other = shown.tiles.traffic("k", 64, 2)
     assert sum(shown.other[-1].moved.values()) == other.bytes
+
+
+@pytest.mark.parametrize("step", [1, 40, 91])
+def test_every_number_stands_at_the_end_of_its_own_bar(step):
+    shown = schedule(tiles_of(768, 2048, 128), "Q-major", head_dim=32, bytes_per_element=1)
+    svg = schedule_picture(shown, step).svg
+    assert "D = 32, 1 byte a number" in [word.text for word in words_of(svg)]
+    for role, steps in (("dense", shown.steps), ("muted", shown.other)):
+        bars = re.findall(
+            r"M([\d.]+) ([\d.]+)h([\d.]+)v11h",
+            re.search(rf'<path d="([^"]*v11h[^"]*)" class="f-{role}"', svg)[1],
+        )
+        moved = [steps[step - 1].moved[name] for name in TENSORS]
+        amounts = [value for value in (*moved, sum(moved)) if value]
+        assert len(bars) == len(amounts)
+        for (x, y, wide), value in zip(bars, amounts, strict=True):
+            beside = [
+                word.text
+                for word in words_of(svg)
+                if abs(word.left - float(x) - float(wide) - 7) < 0.2 and word.top < float(y) + 6 < word.bottom
+            ]
+            assert beside == [UNITS["bytes"].write(value)]
+
+
+def test_the_window_picture_counts_its_tiles():
+    picture = window_picture(tile_map(window_mask(20, True), 48, 48, 4), title="A window")
+    assert picture.sentence == "57 of 144 tiles are visited, 87 are skipped."
+    words = [word.text for word in words_of(picture.svg)]
+    assert {"38 dense: all visible", "19 edge: visible in part", "87 skip: nothing visible"} <= set(words)
+    check_words(picture)
+
+
+@pytest.mark.parametrize(("tokens", "block"), [((48, 48), 4), ((48, 30), 7), ((20, 64), (8, 4)), ((1, 1), 1)])
+@pytest.mark.parametrize("causal", [True, False])
+def test_no_words_collide_in_a_window_picture(tokens, block, causal):
+    picture = window_picture(tile_map(window_mask(9, causal), *tokens, block))
+    ElementTree.fromstring(picture.svg)
+    check_words(picture)
 
 
 def test_the_triangles_are_the_mask():
     """At one square for each token, the drawn band covers exactly the visible entries."""
     tiles = tiles_of(window=5, tokens=12, block=4)
     d = band(tiles.mask, 12, 12, corners=True)
-    points = [tuple(map(int, point.split())) for point in d[1:-1].split("L")]
+    points, x, y = [], 0, 0
+    for kind, numbers in re.findall(r"([MLHV])([\d ]+)", d):
+        ends = [int(number) for number in numbers.split()]
+        x, y = ends if kind in "ML" else (ends[0], y) if kind == "H" else (x, ends[0])
+        points.append((x, y))
     inside = np.zeros((12, 12), bool)
     for row in range(12):
         for column in range(12):
@@ -180,3 +225,7 @@ def test_bad_values_are_named():
         schedule_picture(schedule(tile_map(odd, 8, 8, 4)), 1)
     with pytest.raises(ValueError, match="levels must have at least one block"):
         two_level_picture(two_level_map(window_mask(4, True), 0, 0, 8, 4))
+    with pytest.raises(ValueError, match="tiles must have at least one tile"):
+        window_picture(tile_map(window_mask(4, True), 0, 0, 8))
+    with pytest.raises(ValueError, match="mask must see one stretch of keys in every row, got odd"):
+        window_picture(tile_map(odd, 8, 8, 4))
