@@ -43,8 +43,8 @@ shelf_picture()
 # |---|---|---|
 # | 00 start here | what is this, and will it run? | you are reading it |
 # | [01 packed sequences](01_packed_sequences.ipynb) | how long is each sequence in this row, and where does it start? | ready |
-# | 02 ring buffers | how does a cache of fixed size serve a stream without end? | not written yet |
-# | 03 tiles | which parts of the score matrix need computing at all? | not written yet |
+# | [02 ring buffers](02_ring_buffers.ipynb) | how does a cache of fixed size serve a stream that does not end? | ready |
+# | [03 tiles](03_tiles.ipynb) | which parts of the score matrix need computing, and in what order? | ready |
 # | 04 relative positions | why multiply by a matrix of zeros and a one? | not written yet |
 # | 05 a speech encoder | what does it cost to never look at padding? | not written yet |
 # | 06 many devices | who holds which keys, and who waits? | not written yet |
@@ -61,7 +61,7 @@ shelf_picture()
 # dark themes.
 #
 # **If you came for one function**, read the package: each technique is one folder, and each folder has a `reference.py`
-# that says what is meant and a `numpy.py`, `torch.py` and `jax.py` that do it fast, under one signature.
+# that says what is meant, and files beside it, named after what they run on, that do it fast under one signature.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## 2 · What this machine can run

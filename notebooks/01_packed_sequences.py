@@ -493,7 +493,9 @@ for target in recorded.targets:
 from attnlab.bench.record import load_records
 from attnlab.datasets import root
 
-gpu_records = [r for r in load_records(root() / "gpu") if any(row.technique == "segments" for row in r.rows)]
+gpu_records = [
+    r for r in load_records(root() / "gpu").values() if any(row.technique == "segments" for row in r.rows)
+]
 print(f"GPU records found for this technique: {len(gpu_records)}.")
 for record in gpu_records:
     print(record.environment["gpus"][0]["name"], record.created[:10])
