@@ -1,8 +1,10 @@
 """Six bugs that shipped in key/value caches of real projects, each as a short function.
 
 Each says what a query finds in a cache for sliding-window attention, or attends to it, and each is right on
-short inputs: `tests/ring/test_ring_wild_bugs.py` holds the case that exposes it. Two of them are exercises.
-W, ``window``, counts the keys that a query sees, its own included.
+short inputs: `tests/ring/test_ring_wild_bugs.py` holds the case that exposes it. Every one is an exercise, in
+`attnlab.exercises.ring`, `ring_more` or, for rows that see nothing, `tiles`. `chunks_that_fill_the_ring` is
+the last bug once more, from the side of the caller. W, ``window``, counts the keys that a query sees, its own
+included.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from jaxtyping import Bool, Float, Float64, Int64
 
 __all__ = [
     "chunk_larger_than_window",
+    "chunks_that_fill_the_ring",
     "padding_takes_room",
     "roll_too_early",
     "slots_as_positions",
@@ -140,3 +143,19 @@ def chunk_larger_than_window(
         held = np.sort(ring[ring >= 0])
         found += [held[(held <= p) & (held > p - window)] for p in positions]
     return found
+
+
+def chunks_that_fill_the_ring(tokens: int, window: int, capacity: int) -> list[int]:
+    """List the sizes of the chunks in which tokens enter a ring that has long been full. It has a bug.
+
+    A chunk may be as large as the ring, which is what the caller of `chunk_larger_than_window` relied on
+    (pytorch/executorch pull request 20346).
+
+    Parameters
+    ----------
+    tokens : int
+        Tokens that arrive.
+    window, capacity : int
+        W and C.
+    """
+    return [min(capacity, tokens - start) for start in range(0, tokens, capacity)]
