@@ -1112,10 +1112,50 @@ def rolling_rows(tokens, window):
     ...  # your code here
 
 
-check_rolling(rolling_rows)
+print(check_rolling(rolling_rows))
 
 # %% slideshow={"slide_type": "skip"}
 check_rolling.hints
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# ### Three more that shipped
+#
+# Each is a line or two, and right on short inputs. Let the checks say where they go wrong, then write the repaired
+# functions. Hints are in `check_window.hints` and its like.
+#
+# - `window_and_one` returns `np.arange(max(0, position - window), position + 1)`. Write `keys_seen`: which positions
+#   does the query at `position` see?
+# - `padding_takes_room` returns `np.arange(max(0, padded.size - window), padded.size)`. Write `keys_attended`: which
+#   positions does the newest token of a prompt attend to? `padded` is an array, True where the prompt holds padding.
+#   That takes a slot and a position like any token, and is never attended to.
+# - `chunks_that_fill_the_ring` returns chunks of C tokens, and what is left. Write `safe_chunks`: a ring that has long
+#   been full takes so many more tokens. Make each chunk as large as it can be without any query missing a key.
+
+# %% slideshow={"slide_type": "fragment"}
+from attnlab.exercises.ring_bugs import chunks_that_fill_the_ring, padding_takes_room, window_and_one
+from attnlab.exercises.ring_more import check_chunk, check_padding, check_window
+
+print(check_window(window_and_one), check_padding(padding_takes_room), sep="\n")
+print(check_chunk(chunks_that_fill_the_ring))
+
+
+# %% slideshow={"slide_type": "fragment"}
+def keys_seen(position, window):
+    """List the positions that the query sees, oldest first."""
+    ...  # your code here
+
+
+def keys_attended(padded, window):
+    """List the positions that the newest token attends to, oldest first."""
+    ...  # your code here
+
+
+def safe_chunks(tokens, window, capacity):
+    """List the sizes of the chunks; the last takes what is left."""
+    ...  # your code here
+
+
+print(check_window(keys_seen), check_padding(keys_attended), check_chunk(safe_chunks), sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # ### Open
@@ -1132,7 +1172,7 @@ def positions_after(steps, written, window, capacity):
     ...  # your code here
 
 
-check_rollback(positions_after)
+print(check_rollback(positions_after))
 
 # %% slideshow={"slide_type": "skip"}
 check_rollback.hints

@@ -23,7 +23,14 @@ from attnlab.exercises.ring import (
     check_rolling,
     check_slots,
 )
-from attnlab.exercises.ring_bugs import roll_too_early, slots_as_positions
+from attnlab.exercises.ring_bugs import (
+    chunks_that_fill_the_ring,
+    padding_takes_room,
+    roll_too_early,
+    slots_as_positions,
+    window_and_one,
+)
+from attnlab.exercises.ring_more import check_chunk, check_padding, check_window
 from attnlab.show import show_source
 
 # %% [markdown]
@@ -143,6 +150,73 @@ check_rolling(rolling_rows)
 #
 # One comparison was too early by one. Whoever counts tokens has W of them, whoever counts positions has W - 1, and a
 # test of the step at which the two meet costs one line.
+
+# %% [markdown]
+# ## Find the bug: W or W + 1
+#
+# `window_and_one` counts the keys before the query and adds the query's own. Let a query see W keys in all.
+
+# %%
+check_window(window_and_one)
+
+
+# %%
+def keys_seen(position, window):
+    return list(range(max(0, position - window + 1), position + 1))
+
+
+check_window(keys_seen)
+
+# %% [markdown]
+# From a to b, both included, there are b - a + 1 positions. Where a library counts how far a query looks back, as
+# FlashAttention does, W keys are a distance of W - 1. One key too many is hard to notice: the output changes little,
+# and up to the W-th token not at all. A cache of W rows then no longer holds what such a mask asks for.
+
+# %% [markdown]
+# ## Find the bug: padding in the ring
+#
+# `padding_takes_room` lists what lies in the window, and some of it is padding. List what is attended to.
+
+# %%
+check_padding(padding_takes_room)
+
+
+# %%
+def keys_attended(padded, window):
+    first = max(0, len(padded) - window)
+    return first + np.flatnonzero(~padded[first:])
+
+
+check_padding(keys_attended)
+
+# %% [markdown]
+# Padding keeps its slot and its position, so that all rows of a batch move in step, and one bit in each slot says
+# that nobody may attend to it. The order matters: first the window, then the bits. A query that skipped padding and
+# looked further back until it had W keys would see tokens that have left the window. If all of the window is padding,
+# the list is empty, and attention must give 0 there and not NaN.
+
+# %% [markdown]
+# ## Find the bug: a chunk larger than the window
+#
+# `chunks_that_fill_the_ring` feeds a full ring with chunks as large as the ring. Make them as large as is safe.
+
+# %%
+check_chunk(chunks_that_fill_the_ring)
+
+
+# %%
+def safe_chunks(tokens, window, capacity):
+    largest = capacity - (window - 1)
+    whole, rest = divmod(tokens, largest)
+    return [largest] * whole + [rest] * (rest > 0)
+
+
+check_chunk(safe_chunks)
+
+# %% [markdown]
+# The cache law, C >= W - 1 + ch, solved for ch. With two windows of room a chunk may have W + 1 tokens; where this
+# was found, chunks had 2W, and the repair gives them W. Nothing fails loudly when a chunk is too large, for the mask
+# compares positions and never lets a query read a wrong key. The key is just not there.
 
 # %% [markdown]
 # ## Open: guess, and take back
