@@ -1,8 +1,7 @@
-"""The exercises on tiles: solutions pass, wrong answers of many kinds are told what broke them."""
+"""The exercises on tiles: wrong answers of many kinds are told what broke them."""
 
 from __future__ import annotations
 
-import runpy
 from itertools import product
 from xml.etree import ElementTree
 
@@ -20,19 +19,6 @@ from attnlab.tiles import tile_map
 
 EXERCISES = [check_kinds, check_attend, check_merge, check_blocks]
 by_name = pytest.mark.parametrize("exercise", EXERCISES, ids=[exercise.name for exercise in EXERCISES])
-
-
-@pytest.fixture(scope="module")
-def solutions(checkout):
-    """The functions of the solutions notebook, by name."""
-    return runpy.run_path(str(checkout / "notebooks" / "solutions" / "03_tiles.py"))
-
-
-@by_name
-def test_the_solution_passes(exercise, solutions):
-    result = exercise(solutions[exercise.name])
-    assert result.passed, result.sentence
-    assert result.sentence.startswith("Passed on ")
 
 
 @by_name
