@@ -879,7 +879,7 @@ for record in gpu_records:
 #
 # How large should a block be? The model of section 7 knows bytes, and nothing of caches, vector units or the price of a
 # call, so in the end it is measured. `python -m attnlab tune ring` times every candidate beside the default, and keeps
-# a winner only if it beats the default by more than 3 %, for this machine and this version of torch. From then on
+# a winner only if it beats the default by more than a tenth, for this machine and this version of torch. From then on
 # `sliding_window_attention` uses it. Here is the same for one small setting; nothing is kept.
 
 # %% slideshow={"slide_type": "fragment"} tags=["nbval-ignore-output"]
