@@ -1,4 +1,7 @@
-"""Attention of a few queries over a ring, read where it lies: in at most two runs of slots."""
+"""Attention of the newest tokens over a ring, whose visible keys are at most two runs of slots.
+
+One token, or a few, reads the runs where they lie; from `CHUNK_ROWS` on, they are first laid in order.
+"""
 
 from __future__ import annotations
 
